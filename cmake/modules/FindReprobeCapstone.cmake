@@ -1,0 +1,28 @@
+# Capstone 5 installs a CMake config (capstone::capstone); Capstone 4, as in Debian 12, has only
+# a pkg-config file. Gives the target Reprobe::Capstone.
+include(FindPackageHandleStandardArgs)
+if(NOT TARGET Reprobe::Capstone)
+  find_package(capstone CONFIG QUIET)
+  if(TARGET capstone::capstone)
+    set(ReprobeCapstone_TARGET capstone::capstone)
+  elseif(TARGET capstone::capstone_shared)
+    set(ReprobeCapstone_TARGET capstone::capstone_shared)
+  elseif(TARGET capstone::capstone_static)
+    set(ReprobeCapstone_TARGET capstone::capstone_static)
+  else()
+    find_path(ReprobeCapstone_INCLUDE_DIR capstone/capstone.h)
+    find_library(ReprobeCapstone_LIBRARY capstone)
+    if(ReprobeCapstone_INCLUDE_DIR AND ReprobeCapstone_LIBRARY)
+      add_library(reprobe_capstone UNKNOWN IMPORTED)
+      set_target_properties(reprobe_capstone PROPERTIES
+        IMPORTED_LOCATION "${ReprobeCapstone_LIBRARY}"
+        INTERFACE_INCLUDE_DIRECTORIES "${ReprobeCapstone_INCLUDE_DIR}")
+      set(ReprobeCapstone_TARGET reprobe_capstone)
+    endif()
+  endif()
+endif()
+find_package_handle_standard_args(ReprobeCapstone REQUIRED_VARS ReprobeCapstone_TARGET)
+if(ReprobeCapstone_FOUND AND NOT TARGET Reprobe::Capstone)
+  add_library(Reprobe::Capstone INTERFACE IMPORTED)
+  target_link_libraries(Reprobe::Capstone INTERFACE ${ReprobeCapstone_TARGET})
+endif()

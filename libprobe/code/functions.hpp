@@ -1,0 +1,44 @@
+// Which function an address lies in: from .symtab, .dynsym and the FDEs of .eh_frame, so that
+// stripped files are served too. All sites of a file are asked at once: one pass over the symbol
+// table, and a binary search in .eh_frame_hdr per site instead of a walk over .eh_frame.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libprobe/elf/file.hpp"
+
+namespace reprobe {
+
+// An address, and in ET_REL the section it is an offset of (0 elsewhere).
+struct CodeAddress {
+  VirtAddr address;
+  std::uint32_t section{};
+  auto operator<=>(const CodeAddress&) const = default;
+};
+
+struct Function {
+  VirtAddr start;
+  Size size;         // never 0: a symbol without size ends at the next symbol or section end
+  std::string name;  // "" where only an FDE knows it
+  bool from_symbol{};
+  bool from_fde{};  // an FDE starts at `start` (or, without a symbol, gives the range)
+  // Different names of STT_FUNC symbols with this very start, `name` included: more than one
+  // where linkers folded identical code, or for aliases.
+  std::uint32_t names_here{};
+  bool thumb{};  // EM_ARM: bit 0 of the symbol's value, or a $t mapping symbol
+};
+
+struct FunctionLookup {
+  std::vector<std::optional<Function>> functions;  // one per address asked
+  bool has_symtab{};   // .symtab is there: a function without a symbol is then telling
+  bool has_unwind{};   // .eh_frame is there and was understood: so is one without an FDE
+};
+
+[[nodiscard]] FunctionLookup find_functions(const ElfFile& file,
+                                            std::span<const CodeAddress> addresses);
+
+}  // namespace reprobe

@@ -1,0 +1,78 @@
+// The stapsdt note codec. A note is an ELF note with the name "stapsdt\0", type 3 and the
+// descriptor: location, base, semaphore (address-sized), provider, name, arguments (each
+// NUL-terminated). Format: SystemTap sys/sdt.h 4.8; what each tracer accepts: docs/consumers.md.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/finding.hpp"
+
+namespace reprobe {
+
+inline constexpr std::uint32_t NT_STAPSDT = 3;
+inline constexpr std::string_view kStapsdtSection = ".note.stapsdt";
+inline constexpr std::string_view kStapsdtOwner = "stapsdt";
+inline constexpr std::string_view kBaseSection = ".stapsdt.base";
+
+// Fields of one descriptor; what encode_note() turns into bytes.
+struct NoteFields {
+  VirtAddr location;  // of the site
+  VirtAddr base;      // address of .stapsdt.base when the file was linked, or 0
+  VirtAddr semaphore;  // address of the u16 counter, 0: none
+  std::string provider;
+  std::string name;
+  std::string arguments;
+};
+
+struct Note : NoteFields {
+  std::uint32_t section{};  // index of the section that holds the note
+  std::uint64_t offset{};   // of the note header in that section
+  FileOffset file_offset;   // of the note header in the file
+  std::uint64_t size{};     // header + name + descriptor + padding, as it stands in the section
+  ByteView bytes;           // those bytes; the last note's may lack its padding
+  // ET_REL: the section that holds the site / the base / the counter, from the relocations; the
+  // fields above are then offsets in it. 0 elsewhere, and where no relocation applies.
+  std::uint32_t location_section{};
+  std::uint32_t semaphore_section{};
+  // ET_REL: the note's relocation against the location names no defined section (R_*_NONE or a
+  // discarded symbol).
+  bool location_unresolved{};
+  // The bytes differ from what encode_note() gives for these fields (padding counted in descsz,
+  // missing NUL, wrong alignment, type not 3): a finding says how, fix rewrites it.
+  bool canonical{true};
+};
+
+// A note in .note.stapsdt that is not a stapsdt probe.
+struct ForeignNote {
+  std::uint32_t section{};
+  std::uint64_t offset{};
+  std::uint64_t size{};
+  FileOffset file_offset;
+  std::string owner;
+  std::uint32_t type{};
+  ByteView bytes;
+};
+
+struct NoteScan {
+  std::vector<Note> notes;          // in file order
+  std::vector<ForeignNote> foreign;
+  std::vector<Finding> findings;    // rules note-*
+  // Offset where the scan of a section had to stop before its end, by section index; the bytes
+  // behind it could not be read as notes. Empty: everything was understood.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> stopped;
+};
+
+// Reads every SHT_NOTE section named .note.stapsdt. The alignment that reads without remainder is
+// found out (4, then 8) rather than believed from sh_addralign. In ET_REL the relocations of the
+// section are applied first. Never fails: what cannot be read is in `findings` and `stopped`.
+[[nodiscard]] NoteScan scan_notes(const ElfFile& file);
+
+// The canonical bytes of a note: namesz 8, type 3, descsz ending at the arguments' NUL, padded to
+// 4. Errors: a field does not fit the class.
+[[nodiscard]] Result<Bytes> encode_note(const NoteFields& fields, bool is64, std::endian order);
+
+}  // namespace reprobe
