@@ -1,0 +1,29 @@
+# What `cmake --install` installs: the tool, its CMake package and the documents.
+include(CMakePackageConfigHelpers)
+
+# Under share/, not lib/<triplet>/: the tool serves every target architecture, so a cross or
+# 32-bit build has to find the package too.
+set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/reprobe")
+
+install(TARGETS reprobe EXPORT reprobe-targets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(EXPORT reprobe-targets NAMESPACE reprobe:: DESTINATION "${package_dir}")
+
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/reprobe-config.cmake.in"
+  "${PROJECT_BINARY_DIR}/reprobe-config.cmake"
+  INSTALL_DESTINATION "${package_dir}"
+  NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(
+  "${PROJECT_BINARY_DIR}/reprobe-config-version.cmake"
+  COMPATIBILITY SameMinorVersion
+  ARCH_INDEPENDENT)
+install(FILES "${PROJECT_BINARY_DIR}/reprobe-config.cmake"
+              "${PROJECT_BINARY_DIR}/reprobe-config-version.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/reprobe-postlink.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/reprobe-postlink-run.cmake"
+        DESTINATION "${package_dir}")
+
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/README.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}" OPTIONAL)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+        FILES_MATCHING PATTERN "*.md")
