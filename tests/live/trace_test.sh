@@ -1,0 +1,110 @@
+#!/bin/bash
+# trace_test.sh REPROBE: what real tracers make of a program with a dangling note, before and
+# after `reprobe fix`. The truth is the program's own count of its hits.
+# Needs root, uprobes and BPF; exits 77 where they are missing.
+set -uo pipefail
+reprobe=$(realpath "$1")
+here=$(cd "$(dirname "$0")" && pwd)
+readonly hits=1234
+
+skip() { echo "SKIP: $*"; exit 77; }
+
+[ "$(uname -m)" = x86_64 ] || skip "the programs are written for x86-64"
+[ "$(id -u)" -eq 0 ] || skip "tracing needs root"
+[ -e /sys/bus/event_source/devices/uprobe ] || skip "this kernel has no uprobes"
+for tool in unshare gcc clang-14 ld.lld mold bpftrace gdb readelf nm; do
+  command -v "$tool" >/dev/null || skip "no $tool"
+done
+for header in sys/sdt.h bpf/libbpf.h bpf/usdt.bpf.h; do
+  echo "#include <$header>" | gcc -M -MG -x c - | grep -q "/$header" || skip "no $header"
+done
+
+# bpftrace wants tracefs; a mount namespace of its own leaves the machine as it was.
+if [ -z "${TRACE_TEST_NAMESPACE:-}" ]; then
+  unshare --mount true 2>/dev/null || skip "no mount namespaces"
+  TRACE_TEST_NAMESPACE=1 exec unshare --mount "$0" "$reprobe"
+fi
+[ -e /sys/kernel/tracing/trace ] || mount -t tracefs none /sys/kernel/tracing 2>/dev/null ||
+  skip "tracefs cannot be mounted"
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+cd "$directory" || exit 1
+
+failures=0
+check() {  # check WHAT GOT EXPECTED
+  if [ "$2" = "$3" ]; then
+    echo "ok: $1: $2"
+  else
+    echo "FAILED: $1: got '$2', expected '$3'"
+    failures=$((failures + 1))
+  fi
+}
+
+compile() {  # compile OUT FLAGS...
+  local out=$1
+  shift
+  gcc -O2 -fcf-protection=none -ffunction-sections -Wl,--gc-sections "$@" "$here/probes.c" \
+    -o "$out" || exit 1
+}
+
+# Each prints the hits that the tracer counted, or "refused".
+libbpf_hits() {
+  ./libbpf_attach count.bpf.o "./$1" demo work "./$1" $hits >libbpf.out 2>libbpf.err
+  case $? in
+    0) sed -n 's/^hits //p' libbpf.out ;;
+    3) echo refused ;;
+    *) echo "error: $(tail -n 1 libbpf.err)" ;;
+  esac
+}
+bpftrace_hits() {
+  timeout 60 bpftrace -e "usdt:./$1:demo:work { @ = count(); }" -c "./$1 $hits" \
+    >bpftrace.out 2>bpftrace.err
+  local counted
+  counted=$(sed -n 's/^@: //p' bpftrace.out)
+  echo "${counted:-refused}"
+}
+gdb_probes() { gdb -nx -batch -ex 'info probes stap' "./$1" 2>/dev/null | grep -c '^stap '; }
+notes() { readelf -nW "./$1" 2>/dev/null | grep -c '^ *Location: '; }
+address() { nm "./$1" | sed -n "s/^0*\([0-9a-f]*\) [Tt] $2\$/\1/p"; }
+
+clang-14 -O2 -g -target bpf -D__TARGET_ARCH_x86 -I/usr/include/x86_64-linux-gnu \
+  -c "$here/libbpf_attach.bpf.c" -o count.bpf.o || exit 1
+gcc -O1 "$here/libbpf_attach.c" -o libbpf_attach -lbpf || exit 1
+
+# A program without a dangling note: where even that cannot be traced, it is the environment.
+compile healthy -fuse-ld=bfd -Wl,--no-gc-sections
+[ "$(libbpf_hits healthy)" = $hits ] || skip "libbpf cannot trace here: $(tail -n 1 libbpf.err)"
+[ "$(bpftrace_hits healthy)" = $hits ] || skip "bpftrace cannot trace here: $(tail -n 1 bpftrace.err)"
+
+fixed() {  # fixed NAME: repairs NAME into NAME.fixed and checks all tracers on it
+  "$reprobe" fix "$1" -o "$1.fixed" >fix.out 2>&1
+  check "$1: reprobe fix exits" $? 0
+  check "$1 after: notes" "$(notes "$1.fixed")" 1
+  check "$1 after: it runs" "$("./$1.fixed" $hits)" "program $hits"
+  check "$1 after: libbpf counts" "$(libbpf_hits "$1.fixed")" $hits
+  check "$1 after: bpftrace counts" "$(bpftrace_hits "$1.fixed")" $hits
+  "$reprobe" audit "$1.fixed" >audit.out 2>&1
+  check "$1 after: reprobe audit names no dangling note" "$(grep -c dangling audit.out)" 0
+}
+
+for linker in lld mold; do
+  # The dangling note's location is 0, in a segment that is not executable.
+  compile "zero-$linker" -fuse-ld=$linker
+  check "zero-$linker before: notes" "$(notes "zero-$linker")" 2
+  check "zero-$linker before: libbpf" "$(libbpf_hits "zero-$linker")" refused
+  fixed "zero-$linker"
+
+  # Its location is the address of a function without a probe.
+  compile "aimed-$linker" -fuse-ld=$linker -DDEAD_OFFSET=16
+  target=$(address "aimed-$linker" bystander)
+  compile "aimed-$linker" -fuse-ld=$linker "-DDEAD_OFFSET=0x$target"
+  check "aimed-$linker before: bystander stays" "$(address "aimed-$linker" bystander)" "$target"
+  check "aimed-$linker before: notes" "$(notes "aimed-$linker")" 2
+  check "aimed-$linker before: libbpf misfires" "$(libbpf_hits "aimed-$linker")" $((2 * hits))
+  check "aimed-$linker before: bpftrace misfires" "$(bpftrace_hits "aimed-$linker")" $((2 * hits))
+  fixed "aimed-$linker"
+done
+
+echo "$failures checks failed"
+[ "$failures" -eq 0 ]
