@@ -9,20 +9,19 @@ namespace reprobe {
 
 inline constexpr std::uint16_t ET_REL = 1, ET_EXEC = 2, ET_DYN = 3, ET_CORE = 4;
 
-inline constexpr std::uint16_t EM_386 = 3, EM_PPC64 = 21, EM_S390 = 22, EM_ARM = 40,
-                               EM_X86_64 = 62, EM_AARCH64 = 183, EM_RISCV = 243;
+inline constexpr std::uint16_t EM_386 = 3, EM_PPC64 = 21, EM_S390 = 22, EM_ARM = 40, EM_X86_64 = 62,
+                               EM_AARCH64 = 183, EM_RISCV = 243;
 
-inline constexpr std::uint32_t PT_LOAD = 1, PT_DYNAMIC = 2, PT_INTERP = 3, PT_NOTE = 4,
-                               PT_PHDR = 6, PT_TLS = 7, PT_GNU_EH_FRAME = 0x6474e550,
-                               PT_GNU_STACK = 0x6474e551, PT_GNU_RELRO = 0x6474e552;
+inline constexpr std::uint32_t PT_LOAD = 1, PT_DYNAMIC = 2, PT_INTERP = 3, PT_NOTE = 4, PT_PHDR = 6,
+                               PT_TLS = 7, PT_GNU_EH_FRAME = 0x6474e550, PT_GNU_STACK = 0x6474e551,
+                               PT_GNU_RELRO = 0x6474e552;
 inline constexpr std::uint32_t PF_X = 1, PF_W = 2, PF_R = 4;
 inline constexpr std::uint16_t PN_XNUM = 0xffff;
 
 inline constexpr std::uint32_t SHT_NULL = 0, SHT_PROGBITS = 1, SHT_SYMTAB = 2, SHT_STRTAB = 3,
                                SHT_RELA = 4, SHT_HASH = 5, SHT_DYNAMIC = 6, SHT_NOTE = 7,
                                SHT_NOBITS = 8, SHT_REL = 9, SHT_DYNSYM = 11, SHT_GROUP = 17,
-                               SHT_SYMTAB_SHNDX = 18, SHT_RELR = 19,
-                               SHT_X86_64_UNWIND = 0x70000001;
+                               SHT_SYMTAB_SHNDX = 18, SHT_RELR = 19, SHT_X86_64_UNWIND = 0x70000001;
 inline constexpr std::uint64_t SHF_WRITE = 0x1, SHF_ALLOC = 0x2, SHF_EXECINSTR = 0x4,
                                SHF_INFO_LINK = 0x40, SHF_LINK_ORDER = 0x80, SHF_GROUP = 0x200,
                                SHF_TLS = 0x400, SHF_COMPRESSED = 0x800;

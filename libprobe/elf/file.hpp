@@ -12,8 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include "libprobe/elf/address_map.hpp"
 #include "libprobe/elf/bytes.hpp"
 #include "libprobe/elf/constants.hpp"
+#include "libprobe/elf/symbols.hpp"
 #include "libprobe/elf/types.hpp"
 #include "libprobe/error.hpp"
 
@@ -71,18 +73,9 @@ struct Section {
   [[nodiscard]] bool nobits() const { return type == SHT_NOBITS; }
   [[nodiscard]] bool allocated() const { return (flags & SHF_ALLOC) != 0; }
   [[nodiscard]] bool executable() const { return allocated() && (flags & SHF_EXECINSTR) != 0; }
-  [[nodiscard]] bool contains(VirtAddr a) const { return in_range(a.value, addr.value, size.value); }
-};
-
-struct Symbol {
-  std::uint32_t index{};
-  std::string_view name;  // view into the file
-  VirtAddr value;
-  Size size;
-  std::uint8_t type{};     // STT_*
-  std::uint8_t binding{};  // STB_*
-  std::uint8_t other{};
-  std::uint32_t shndx{};   // resolved through SHT_SYMTAB_SHNDX; SHN_UNDEF, SHN_ABS, ... kept
+  [[nodiscard]] bool contains(VirtAddr a) const {
+    return in_range(a.value, addr.value, size.value);
+  }
 };
 
 struct Relocation {
@@ -116,13 +109,15 @@ class ElfFile {
   [[nodiscard]] const Section* section(std::string_view name) const;
   [[nodiscard]] const Section* section_at(std::uint32_t index) const;
   // The allocated, non-TLS-NOBITS section that holds the address; nullptr where none does. Where
-  // sections overlap, an executable one wins, then the smaller.
+  // sections overlap, an executable one wins, then the smaller, then the first. Always nullptr in
+  // ET_REL, where every section starts at 0.
   [[nodiscard]] const Section* section_containing(VirtAddr address) const;
   // The first PT_LOAD whose memory holds the address (as libbpf and the kernel choose).
   [[nodiscard]] const Segment* load_segment(VirtAddr address) const;
 
   // The one place where an address becomes a file offset: the first PT_LOAD that holds it with
-  // file bytes. Nothing in .bss, outside every segment, or (ET_REL) always.
+  // file bytes. Nothing in .bss, outside every segment, in a debug file's NOBITS sections (whose
+  // program headers may still be the program's own), or (ET_REL) always.
   [[nodiscard]] std::optional<FileOffset> offset_of(VirtAddr address) const;
 
   // The section's bytes. NOBITS gives an empty view. Error: unreadable where they lie outside the
@@ -134,12 +129,16 @@ class ElfFile {
   // where the file has no bytes there (NOBITS in a debug file, outside every segment).
   [[nodiscard]] ByteView bytes_at(VirtAddr address, Size want, std::uint32_t section = 0) const;
 
-  // Decodes a SHT_SYMTAB or SHT_DYNSYM section. Entries whose name lies outside the string table
-  // get an empty name. Error: not such a section, or outside the file.
+  // A SHT_SYMTAB or SHT_DYNSYM section for reading in place. Errors: malformed (not such a
+  // section, an impossible sh_entsize or count), unreadable (outside the file).
+  [[nodiscard]] Result<SymbolTable> symbol_table(const Section& table) const;
+
+  // The whole of a SHT_SYMTAB or SHT_DYNSYM section, decoded. Entries whose name lies outside the
+  // string table get an empty name. Errors as symbol_table().
   [[nodiscard]] Result<std::vector<Symbol>> symbols(const Section& table) const;
 
   // Decodes a SHT_REL or SHT_RELA section (MIPS64's packed r_info is not decoded: type and
-  // symbol are as little-endian r_info gives them). Error as symbols().
+  // symbol are as little-endian r_info gives them). Errors as symbol_table().
   [[nodiscard]] Result<std::vector<Relocation>> relocations(const Section& table) const;
 
   // NT_GNU_BUILD_ID as lower-case hex, from PT_NOTE or from .note.gnu.build-id; "" where absent.
@@ -153,6 +152,11 @@ class ElfFile {
   std::vector<Segment> segments_;
   std::vector<Section> sections_;
   std::vector<ReadProblem> problems_;
+  AddressMap sections_by_address_;
+  AddressMap loads_by_memory_;
+  AddressMap loads_by_file_bytes_;
+  // A separate debug file: its executable sections are NOBITS.
+  bool debug_file_{};
 
   friend class ElfReader;
 };
