@@ -1,11 +1,13 @@
 // Counts the hits of the USDT probe that libbpf_attach.c attaches it to.
-// clang-format off: libbpf's headers need the kernel's types before them.
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_tracing.h>
-#include <bpf/usdt.bpf.h>
+// libbpf's headers need the kernel's types before them.
+// clang-format off
 #include <linux/bpf.h>
 #include <linux/ptrace.h>
 #include <stdbool.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/usdt.bpf.h>
 // clang-format on
 
 struct {
