@@ -20,8 +20,8 @@ inline constexpr std::string_view kBaseSection = ".stapsdt.base";
 
 // Fields of one descriptor; what encode_note() turns into bytes.
 struct NoteFields {
-  VirtAddr location;  // of the site
-  VirtAddr base;      // address of .stapsdt.base when the file was linked, or 0
+  VirtAddr location;   // of the site
+  VirtAddr base;       // address of .stapsdt.base when the file was linked, or 0
   VirtAddr semaphore;  // address of the u16 counter, 0: none
   std::string provider;
   std::string name;
@@ -58,9 +58,9 @@ struct ForeignNote {
 };
 
 struct NoteScan {
-  std::vector<Note> notes;          // in file order
+  std::vector<Note> notes;  // in file order
   std::vector<ForeignNote> foreign;
-  std::vector<Finding> findings;    // rules note-*
+  std::vector<Finding> findings;  // rules note-*
   // Offset where the scan of a section had to stop before its end, by section index; the bytes
   // behind it could not be read as notes. Empty: everything was understood.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> stopped;

@@ -1,0 +1,54 @@
+// Relocations of an object file's note sections: what a linker would write into the addresses of
+// the notes. Only ET_REL; in a linked file the values stand in place.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/notes/report.hpp"
+#include "libprobe/notes/stapsdt.hpp"
+
+namespace reprobe {
+
+// Bytes that an absolute relocation of this type stores: 4 or 8; 0 where the type is not an
+// absolute word of that machine. Source: the machines' ELF supplements.
+[[nodiscard]] unsigned absolute_width(std::uint16_t machine, std::uint32_t type);
+
+class NoteRelocator {
+ public:
+  NoteRelocator(const ElfFile& file, NoteReport& report);
+
+  // Rewrites location, base and semaphore of one section's notes. `descriptors`: the offsets of
+  // their descriptors in the section, ascending.
+  void apply(const Section& section, std::span<Note> notes,
+             std::span<const std::uint64_t> descriptors);
+
+ private:
+  // An address of a note after relocation.
+  struct Target {
+    std::uint64_t value{};
+    std::uint32_t section{};  // 0: absolute, or not resolved
+    bool relocated{};
+    bool unresolved{};
+  };
+
+  Target resolve(std::uint64_t in_place, std::span<const Relocation> at_field,
+                 const std::vector<Symbol>& symbols, const Note& note);
+  // The section's relocations by ascending offset; empty where there are none to be had.
+  std::vector<Relocation> relocations_of(const Section& table);
+  const std::vector<Symbol>& symbols_of(std::uint32_t table);
+  bool afford(Size size);
+
+  const ElfFile& file_;
+  NoteReport& report_;
+  std::unordered_map<std::uint32_t, std::uint32_t> table_of_;  // sh_info -> SHT_REL(A) section
+  std::map<std::uint32_t, std::vector<Symbol>> symbols_;
+  // Tables that overlap could be decoded again and again: all together may cost the file's size.
+  std::uint64_t budget_;
+};
+
+}  // namespace reprobe
