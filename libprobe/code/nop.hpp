@@ -27,6 +27,10 @@ struct Nop {
 // `thumb`: the site is Thumb code (EM_ARM only).
 [[nodiscard]] Nop nop_at(ByteView bytes, const ElfHeader& header, bool thumb);
 
+// Is the machine's nop known? Where not, nop_at() gives `none` for every site, which proves
+// nothing.
+[[nodiscard]] bool knows_nops(std::uint16_t machine);
+
 // The longest form in bytes: what to ask of ElfFile::bytes_at.
 inline constexpr Size kLongestNop{15};
 
