@@ -1,0 +1,197 @@
+#include "libprobe/audit/facts.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <unordered_set>
+
+#include "libprobe/code/decoder.hpp"
+
+namespace reprobe {
+namespace {
+
+constexpr std::byte kX86Nop{0x90};
+// How far back stray nops are counted; more than two already say all there is to say.
+constexpr std::uint64_t kStrayNopReach = 16;
+
+bool is_x86(const ElfHeader& header) {
+  return header.machine == EM_X86_64 || header.machine == EM_386;
+}
+
+Place place_of(const ElfFile& file, const Probe& probe, bool have_code_sections) {
+  if (file.header().type == ET_REL) {
+    const Section* section = file.section_at(probe.note.location_section);
+    if (section == nullptr || section->index == 0) return Place::outside;
+    return section->executable() ? Place::executable : Place::not_executable;
+  }
+  const Segment* segment = file.load_segment(probe.site);
+  const Section* section = file.section_containing(probe.site);
+  if (section != nullptr && section->executable()) return Place::executable;
+  if (!have_code_sections && segment != nullptr && (segment->flags & PF_X) != 0) {
+    return Place::executable;
+  }
+  return section != nullptr || segment != nullptr ? Place::not_executable : Place::outside;
+}
+
+// What the relocations that --emit-relocs keeps say, by the file offset of the note's location.
+class KeptRelocations {
+ public:
+  KeptRelocations(const ElfFile& file, const NoteScan& scan) : word_(file.header().word()) {
+    if (file.header().type == ET_REL) return;
+    std::unordered_set<std::uint32_t> note_sections;
+    for (const Note& note : scan.notes) note_sections.insert(note.section);
+    for (const Section& section : file.sections()) {
+      if (section.type != SHT_RELA && section.type != SHT_REL) continue;
+      if (section.allocated() || !note_sections.contains(section.info)) continue;
+      read(file, section);
+    }
+  }
+
+  [[nodiscard]] RelocationSays about(const Note& note) const {
+    // The location is the descriptor's first word, behind the 12-byte header and "stapsdt\0".
+    const auto it = entries_.find({note.section, note.offset + 20});
+    if (it == entries_.end()) return RelocationSays::nothing;
+    if (it->second.discarded) return RelocationSays::discarded;
+    const bool same = it->second.target && *it->second.target == note.location.value;
+    return same ? RelocationSays::live : RelocationSays::nothing;
+  }
+
+ private:
+  struct Entry {
+    bool discarded{};
+    std::optional<std::uint64_t> target;  // symbol value + addend
+  };
+
+  void read(const ElfFile& file, const Section& table) {
+    const auto relocations = file.relocations(table);
+    const Section* target = file.section_at(table.info);
+    const Section* symtab = file.section_at(table.link);
+    if (!relocations || target == nullptr || symtab == nullptr) return;
+    const auto symbols = file.symbols(*symtab);
+    if (!symbols) return;
+    for (const Relocation& relocation : *relocations) {
+      Entry entry;
+      // Every processor supplement gives R_*_NONE the number 0.
+      entry.discarded = relocation.type == 0;
+      if (relocation.symbol < symbols->size()) {
+        const Symbol& symbol = (*symbols)[relocation.symbol];
+        const bool defined = symbol.shndx != SHN_UNDEF && symbol.shndx < file.sections().size();
+        if (defined && relocation.addend) {
+          entry.target = symbol.value.value + static_cast<std::uint64_t>(*relocation.addend);
+          if (word_ == 4) *entry.target &= 0xffffffffU;
+        }
+      }
+      // Offsets of a linked file are addresses; a note section that is not loaded has address 0.
+      entries_[{target->index, relocation.offset.value - target->addr.value}] = entry;
+    }
+  }
+
+  unsigned word_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Entry> entries_;
+};
+
+Nop nop_here(ByteView bytes, const ElfHeader& header, const std::optional<Function>& function) {
+  if (header.machine != EM_ARM) return nop_at(bytes, header, false);
+  if (function && (function->from_symbol)) return nop_at(bytes, header, function->thumb);
+  // A stripped ARM file does not say which instruction set a function uses.
+  const Nop arm = nop_at(bytes, header, false);
+  return arm.kind != NopKind::none ? arm : nop_at(bytes, header, true);
+}
+
+std::size_t stray_nops_before(const ElfFile& file, const Probe& probe,
+                              const std::unordered_set<std::uint64_t>& sites) {
+  if (!is_x86(file.header()) || !probe.facts.function) return 0;
+  const std::uint64_t start = probe.facts.function->start.value;
+  const std::uint64_t reach = std::min(kStrayNopReach, probe.site.value - start);
+  const VirtAddr from{probe.site.value - reach};
+  const ByteView bytes = file.bytes_at(from, Size{reach}, probe.note.location_section);
+  if (bytes.size() != reach) return 0;
+  std::size_t count = 0;
+  while (count < reach && bytes[reach - 1 - count] == kX86Nop &&
+         !sites.contains(probe.site.value - 1 - count)) {
+    ++count;
+  }
+  return count;
+}
+
+// Boundaries of all sites, decoded once per function. A byte that is neither a nop nor what a
+// patching tool leaves needs no decoding: it is no site.
+void check_all_boundaries(const ElfFile& file, std::vector<Probe>& probes) {
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<std::size_t>> by_function;
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    const SiteFacts& facts = probes[i].facts;
+    if (facts.place != Place::executable || !facts.has_bytes || !facts.function) continue;
+    if (facts.nop.kind == NopKind::none && !facts.looks_patched) continue;
+    by_function[{probes[i].note.location_section, facts.function->start.value}].push_back(i);
+  }
+  for (const auto& [key, indices] : by_function) {
+    std::vector<VirtAddr> sites;
+    sites.reserve(indices.size());
+    for (const std::size_t i : indices) sites.push_back(probes[i].site);
+    const auto checks =
+        check_boundaries(file, *probes[indices.front()].facts.function, key.first, sites);
+    for (std::size_t k = 0; k < indices.size(); ++k) probes[indices[k]].facts.boundary = checks[k];
+  }
+}
+
+bool no_code_bytes(const ElfFile& file) {
+  bool any_code = false;
+  for (const Section& section : file.sections()) {
+    if (!section.executable() || section.size.value == 0) continue;
+    any_code = true;
+    if (!section.nobits()) return false;
+  }
+  return any_code;
+}
+
+}  // namespace
+
+void gather_facts(const ElfFile& file, ProbeFile& result) {
+  std::vector<Probe>& probes = result.probes;
+  const bool relocatable = file.header().type == ET_REL;
+  const bool have_code_sections =
+      std::ranges::any_of(file.sections(), [](const Section& s) { return s.executable(); });
+  result.debug_file = no_code_bytes(file);
+
+  std::vector<CodeAddress> addresses;
+  std::vector<std::size_t> asked;
+  std::unordered_set<std::uint64_t> sites;
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    Probe& probe = probes[i];
+    probe.facts.place = place_of(file, probe, have_code_sections);
+    if (!relocatable) probe.site_offset = file.offset_of(probe.site);
+    const Section* section = relocatable ? file.section_at(probe.note.location_section)
+                                         : file.section_containing(probe.site);
+    if (section != nullptr && section->index != 0) {
+      probe.section = section->name;
+      if (relocatable && !section->nobits() && probe.site.value < section->size.value) {
+        probe.site_offset = FileOffset{section->offset.value + probe.site.value};
+      }
+    }
+    if (probe.facts.place != Place::executable) continue;
+    addresses.push_back({probe.site, probe.note.location_section});
+    asked.push_back(i);
+    sites.insert(probe.site.value);
+  }
+
+  FunctionLookup lookup = find_functions(file, addresses);
+  result.has_symtab = lookup.has_symtab;
+  result.has_unwind = lookup.has_unwind;
+  const KeptRelocations kept(file, result.scan);
+  const auto decoder = Decoder::open(file.header(), false);
+  for (std::size_t k = 0; k < asked.size(); ++k) {
+    Probe& probe = probes[asked[k]];
+    probe.facts.function = std::move(lookup.functions[k]);
+    const ByteView bytes = file.bytes_at(probe.site, kLongestNop, probe.note.location_section);
+    probe.facts.has_bytes = !bytes.empty();
+    probe.facts.nop = nop_here(bytes, file.header(), probe.facts.function);
+    probe.facts.stray_nops_before = stray_nops_before(file, probe, sites);
+    if (probe.facts.nop.kind != NopKind::none || !decoder) continue;
+    const auto instruction = decoder->decode(bytes, probe.site);
+    probe.facts.looks_patched = instruction && instruction->transfers_control();
+  }
+  for (Probe& probe : probes) probe.facts.relocation = kept.about(probe.note);
+  check_all_boundaries(file, probes);
+}
+
+}  // namespace reprobe

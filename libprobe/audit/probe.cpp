@@ -1,0 +1,83 @@
+#include "libprobe/audit/probe.hpp"
+
+#include "libprobe/audit/facts.hpp"
+#include "libprobe/audit/verdict.hpp"
+
+namespace reprobe {
+namespace {
+
+// libbpf (parse_usdt_note) moves the location only where both bases are known: linkers that drop
+// .stapsdt.base write 0 into the note.
+VirtAddr moved(VirtAddr address, const Note& note, std::optional<VirtAddr> base, bool is64) {
+  if (!base || base->value == 0 || note.base.value == 0) return address;
+  const std::uint64_t result = address.value + (base->value - note.base.value);
+  return VirtAddr{is64 ? result : result & 0xffffffffU};
+}
+
+bool writable(const ElfFile& file, VirtAddr address) {
+  const Section* section = file.section_containing(address);
+  return section != nullptr && (section->flags & SHF_WRITE) != 0;
+}
+
+// Consumers disagree about moving the counter (gdb does, libbpf does not): the address that is
+// writable data decides; where neither is, the note's own.
+VirtAddr semaphore_address(const ElfFile& file, const Note& note, std::optional<VirtAddr> base) {
+  if (note.semaphore.value == 0) return note.semaphore;
+  const VirtAddr other = moved(note.semaphore, note, base, file.header().is64);
+  return other != note.semaphore && writable(file, other) ? other : note.semaphore;
+}
+
+}  // namespace
+
+ProbeFile read_probes(const ElfFile& file) {
+  ProbeFile result;
+  result.scan = scan_notes(file);
+  if (file.header().type != ET_REL) {
+    if (const Section* base = file.section(kBaseSection); base != nullptr && base->allocated()) {
+      result.base = base->addr;
+    }
+  }
+  result.probes.reserve(result.scan.notes.size());
+  for (const Note& note : result.scan.notes) {
+    Probe probe;
+    probe.note = note;
+    probe.site = moved(note.location, note, result.base, file.header().is64);
+    probe.semaphore = semaphore_address(file, note, result.base);
+    probe.arguments = parse_arguments(note.arguments, file.header().machine);
+    result.probes.push_back(std::move(probe));
+  }
+  gather_facts(file, result);
+  judge(result, file.header());
+  return result;
+}
+
+const char* to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::live:
+      return "live";
+    case Verdict::dangling:
+      return "dangling";
+    case Verdict::ambiguous:
+      return "ambiguous";
+    case Verdict::unknown:
+      break;
+  }
+  return "unknown";
+}
+
+const char* to_string(NopKind kind) {
+  switch (kind) {
+    case NopKind::nop:
+      return "nop";
+    case NopKind::nop5:
+      return "nop5";
+    case NopKind::nop10:
+      return "nop10";
+    case NopKind::none:
+    case NopKind::other:
+      break;
+  }
+  return "other";
+}
+
+}  // namespace reprobe

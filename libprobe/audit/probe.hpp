@@ -1,0 +1,87 @@
+// A probe as the tool sees it: the note, where its site really is, and everything known about
+// that place. read_probes() gathers the facts, judge() (verdict.hpp) draws the conclusion.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libprobe/code/boundary.hpp"
+#include "libprobe/code/functions.hpp"
+#include "libprobe/code/nop.hpp"
+#include "libprobe/elf/file.hpp"
+#include "libprobe/notes/arguments.hpp"
+#include "libprobe/notes/stapsdt.hpp"
+
+namespace reprobe {
+
+enum class Verdict {
+  live,       // the note points at its probe
+  dangling,   // proven: the probe's code is not in the file
+  ambiguous,  // evidence for both; reported, removed only on request
+  unknown,    // the bytes that would tell are not in this file (a debug file)
+};
+
+// What the address itself tells, before any byte is looked at.
+enum class Place {
+  executable,      // in an executable section (or segment, where there are no sections)
+  not_executable,  // in a section or segment without code, or in the headers
+  outside,         // in no segment and no section
+};
+
+// What a relocation that --emit-relocs kept says about the note's location.
+enum class RelocationSays {
+  nothing,    // no such relocation, or a form that proves nothing
+  live,       // symbol + addend is the location
+  discarded,  // R_*_NONE, or the undefined symbol
+};
+
+// Facts about one site, each from one source.
+struct SiteFacts {
+  Place place{Place::outside};
+  bool has_bytes{};  // the file holds the bytes at the site
+  Nop nop;
+  // The instruction at the site is a jump, call or trap: what a patching tool leaves there.
+  bool looks_patched{};
+  BoundaryCheck boundary;
+  std::optional<Function> function;
+  // Consecutive one-byte nops that end right before the site and belong to no note. Compilers
+  // pad with at most one (gas and LLVM use longer nops from two bytes on).
+  std::size_t stray_nops_before{};
+  RelocationSays relocation{RelocationSays::nothing};
+};
+
+struct Probe {
+  Note note;
+  // Where the site is: location, moved by the difference between .stapsdt.base and note.base
+  // where both are known (libbpf parse_usdt_note). In ET_REL an offset in note.location_section.
+  VirtAddr site;
+  VirtAddr semaphore;  // moved likewise where the moved address is the writable one; 0: none
+  std::optional<FileOffset> site_offset;
+  std::string section;  // name of the section that holds the site; "" for none
+  SiteFacts facts;
+  std::vector<Argument> arguments;
+  Verdict verdict{Verdict::unknown};
+  std::vector<std::string> evidence;  // why, one sentence each
+  std::size_t alias_count{};          // other probes at this very instruction
+  std::size_t alias_of{};             // the first of them (or itself), by index; with alias_count
+};
+
+struct ProbeFile {
+  NoteScan scan;
+  std::vector<Probe> probes;     // in note order
+  std::optional<VirtAddr> base;  // address of .stapsdt.base, where the file has it
+  bool has_symtab{};
+  bool has_unwind{};
+  bool debug_file{};  // no executable section has bytes (objcopy --only-keep-debug)
+};
+
+// Reads the notes of a file and judges each. Never fails: what could not be read is in
+// scan.findings and file.problems().
+[[nodiscard]] ProbeFile read_probes(const ElfFile& file);
+
+[[nodiscard]] const char* to_string(Verdict verdict);
+// The `kind` of list --json: "nop", "nop5", "nop10", "other".
+[[nodiscard]] const char* to_string(NopKind kind);
+
+}  // namespace reprobe

@@ -1,0 +1,41 @@
+// Plans the repairs of `reprobe fix`: dangling notes removed, note sections written canonically,
+// note.base made consistent. What cannot be done safely is refused with its reason.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "libprobe/audit/probe.hpp"
+#include "libprobe/rewrite/plan.hpp"
+
+namespace reprobe {
+
+struct FixOptions {
+  bool remove_ambiguous{};
+  // Which probes may be removed or rewritten; all where it is empty. Others keep their bytes.
+  std::function<bool(const Probe&)> selected;
+};
+
+struct Refusal {
+  std::string provider;  // empty: the refusal is about the file or a section
+  std::string name;
+  std::optional<VirtAddr> site;
+  std::string where;   // ".note.stapsdt+0x48", or ""
+  std::string reason;  // stable words a program can compare
+};
+
+struct FixPlan {
+  Plan plan;
+  std::vector<std::size_t> removed;    // indices of probes, in note order
+  std::vector<std::size_t> rewritten;  // indices of probes whose note changed its bytes
+  std::vector<Refusal> refused;
+  std::vector<std::string> changed_sections;  // names, for the second opinion
+};
+
+// Errors: refused (ET_REL), internal. A section that cannot be rewritten safely is in `refused`;
+// the rest is still planned.
+[[nodiscard]] Result<FixPlan> plan_fix(const ElfFile& file, const ProbeFile& probes,
+                                       const FixOptions& options);
+
+}  // namespace reprobe

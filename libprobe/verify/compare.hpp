@@ -1,0 +1,22 @@
+// Proves that a rewrite changed only probe notes: every other byte is compared, every kept probe
+// is found again at the same instruction, every removed one was dangling.
+#pragma once
+
+#include <vector>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/finding.hpp"
+
+namespace reprobe {
+
+struct CompareOptions {
+  bool allow_removed_ambiguous{};  // --remove-ambiguous was asked for
+  bool allow_new_build_id{};       // --build-id=new was asked for
+};
+
+// Rules: verify-bytes, verify-section, verify-probe-lost, verify-probe-added, verify-build-id.
+// Empty: the rewrite is proven. Headers and segments are covered by the bytes.
+[[nodiscard]] std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
+                                           const CompareOptions& options);
+
+}  // namespace reprobe

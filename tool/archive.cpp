@@ -1,0 +1,129 @@
+#include "tool/archive.hpp"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+namespace reprobe {
+namespace {
+
+// A .deb is an ar that holds a tar; two levels more than that are no package any more.
+constexpr int kMaxDepth = 4;
+// A member is held in memory whole. Larger ones are reported, not read.
+constexpr std::int64_t kMaxMember = std::int64_t{1} << 30;
+
+struct ArchiveCloser {
+  void operator()(archive* a) const { archive_read_free(a); }
+};
+using ArchivePtr = std::unique_ptr<archive, ArchiveCloser>;
+
+bool starts_with(ByteView bytes, std::string_view magic, std::size_t at = 0) {
+  return bytes.size() >= at + magic.size() && as_text(bytes.subspan(at, magic.size())) == magic;
+}
+
+bool is_compressed(ByteView head) {
+  using namespace std::string_view_literals;
+  constexpr std::array kMagics = {"\x1f\x8b"sv, "BZh"sv,
+                                  "\xfd"
+                                  "7zXZ\0"sv,
+                                  "\x28\xb5\x2f\xfd"sv};
+  return std::ranges::any_of(kMagics, [&](std::string_view m) { return starts_with(head, m); });
+}
+
+bool names_an_archive(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kEndings = {".tgz",    ".txz",     ".tbz2",   ".tar.gz",
+                                                        ".tar.xz", ".tar.bz2", ".tar.zst"};
+  return std::ranges::any_of(kEndings, [&](std::string_view e) { return name.ends_with(e); });
+}
+
+Error archive_error(archive* a) {
+  const char* text = archive_error_string(a);
+  return Error{ErrorCode::unreadable, "",
+               fmt::format("the archive cannot be read: {}", text != nullptr ? text : "unknown"),
+               ""};
+}
+
+Result<Bytes> read_member(archive* a, archive_entry* entry) {
+  if (archive_entry_size_is_set(entry) != 0 && archive_entry_size(entry) > kMaxMember) {
+    return fail(
+        ErrorCode::unreadable, "",
+        fmt::format("the member is too large to unpack; expected at most {} bytes, found {}",
+                    kMaxMember, archive_entry_size(entry)),
+        "unpack the archive and name the file");
+  }
+  Bytes bytes;
+  std::array<std::byte, 64 * 1024> piece{};
+  for (;;) {
+    const la_ssize_t got = archive_read_data(a, piece.data(), piece.size());
+    if (got < 0) return tl::unexpected(archive_error(a));
+    if (got == 0) return bytes;
+    bytes.insert(bytes.end(), piece.begin(), piece.begin() + got);
+    if (bytes.size() > static_cast<std::size_t>(kMaxMember)) {
+      return fail(ErrorCode::unreadable, "", "the member is too large to unpack",
+                  "unpack the archive and name the file");
+    }
+  }
+}
+
+void read_members(const std::string& path, ByteView bytes, int depth,
+                  const InputHandlers& handlers) {
+  const ArchivePtr a(archive_read_new());
+  archive_read_support_filter_all(a.get());
+  archive_read_support_format_all(a.get());
+  if (archive_read_open_memory(a.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) {
+    return handlers.on_error(path, archive_error(a.get()));
+  }
+  for (;;) {
+    archive_entry* entry = nullptr;
+    const int got = archive_read_next_header(a.get(), &entry);
+    if (got == ARCHIVE_EOF) return;
+    if (got < ARCHIVE_WARN) return handlers.on_error(path, archive_error(a.get()));
+    if (archive_entry_filetype(entry) != AE_IFREG) continue;
+    const char* name = archive_entry_pathname(entry);
+    const std::string member = fmt::format("{}({})", path, name != nullptr ? name : "?");
+    handlers.on_visit(member);
+    auto contents = read_member(a.get(), entry);
+    if (!contents) {
+      handlers.on_error(member, contents.error());
+      continue;
+    }
+    const auto head = ByteView(*contents).first(
+        std::min<std::size_t>(contents->size(), static_cast<std::size_t>(kHeadSize)));
+    switch (file_kind(head, name != nullptr ? name : "")) {
+      case FileKind::elf:
+        handlers.on_elf(member, memory_source(std::move(*contents)));
+        break;
+      case FileKind::archive:
+        if (depth < kMaxDepth) read_members(member, *contents, depth + 1, handlers);
+        break;
+      case FileKind::other:
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+FileKind file_kind(ByteView head, std::string_view name) {
+  if (starts_with(head,
+                  "\x7f"
+                  "ELF"))
+    return FileKind::elf;
+  constexpr std::size_t kTarMagicAt = 257;  // POSIX ustar header
+  if (starts_with(head, "!<arch>\n") || starts_with(head, "ustar", kTarMagicAt) ||
+      starts_with(head, "PK\x03\x04") || starts_with(head, "070701") ||
+      starts_with(head, "\xed\xab\xee\xdb")) {  // rpm lead
+    return FileKind::archive;
+  }
+  return is_compressed(head) && names_an_archive(name) ? FileKind::archive : FileKind::other;
+}
+
+void for_each_member(const std::string& path, ByteView archive, const InputHandlers& handlers) {
+  read_members(path, archive, 0, handlers);
+}
+
+}  // namespace reprobe

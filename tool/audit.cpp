@@ -1,0 +1,174 @@
+// reprobe audit: what is broken in the probes of files, folders and archives.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "libprobe/audit/rules.hpp"
+#include "tool/exit_code.hpp"
+#include "tool/inputs.hpp"
+#include "tool/json.hpp"
+#include "tool/options.hpp"
+#include "tool/sarif.hpp"
+
+namespace reprobe {
+namespace {
+
+struct Summary {
+  std::size_t files{};  // regular files looked at
+  std::size_t elf{};
+  std::size_t with_probes{};
+  std::size_t probes{};
+  std::size_t errors{};
+  std::size_t warnings{};
+  std::size_t unreadable{};
+};
+
+std::string plural(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+void print_finding(const Finding& finding, const Terminal& terminal) {
+  const Style style = finding.severity == Severity::error     ? Style::red
+                      : finding.severity == Severity::warning ? Style::yellow
+                                                              : Style::cyan;
+  std::string line = fmt::format("  {} {}", terminal.out(style, to_string(finding.severity)),
+                                 terminal.out(Style::bold, finding.rule));
+  if (!finding.name.empty() || !finding.provider.empty()) {
+    line += printable(fmt::format(" {}:{}", finding.provider, finding.name));
+  }
+  if (finding.site) line += fmt::format(" site {:#x}", *finding.site);
+  if (finding.note_offset) line += fmt::format(" note {:#x}", *finding.note_offset);
+  fmt::print("{}\n      {}\n", line, printable(finding.message));
+  for (const std::string& evidence : finding.evidence) {
+    fmt::print("      evidence: {}\n", printable(evidence));
+  }
+  if (!finding.hint.empty()) fmt::print("      hint: {}\n", printable(finding.hint));
+}
+
+void print_file(const FileFindings& file, std::size_t probes, const Terminal& terminal) {
+  fmt::print("{}: {}, {}\n", terminal.out(Style::bold, printable(file.path)),
+             plural(file.findings.size(), "finding"), plural(probes, "probe"));
+  for (const Finding& finding : file.findings) print_finding(finding, terminal);
+}
+
+void count(const std::vector<Finding>& findings, Summary& summary) {
+  for (const Finding& finding : findings) {
+    if (finding.severity == Severity::error) ++summary.errors;
+    if (finding.severity == Severity::warning) ++summary.warnings;
+  }
+}
+
+void print_summary(const Summary& s) {
+  fmt::print("{} in {} of {}: {}, {}{}\n", plural(s.probes, "probe"), s.with_probes,
+             plural(s.elf, "ELF file"), plural(s.errors, "error"), plural(s.warnings, "warning"),
+             s.unreadable == 0 ? "" : fmt::format(", {} unreadable", s.unreadable));
+}
+
+Json summary_json(const Summary& s) {
+  return {{"files", s.files},          {"elf", s.elf},       {"with_probes", s.with_probes},
+          {"probes", s.probes},        {"errors", s.errors}, {"warnings", s.warnings},
+          {"unreadable", s.unreadable}};
+}
+
+// What the reader had to step over; reported only where the file has probes or should have.
+std::vector<Finding> read_findings(const ElfFile& file) {
+  std::vector<Finding> findings;
+  for (const ReadProblem& problem : file.problems()) {
+    Finding finding;
+    finding.rule = "elf-malformed";
+    finding.severity = Severity::warning;
+    finding.message = fmt::format("[{}] {}", problem.where, problem.message);
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+class Audit {
+ public:
+  explicit Audit(const AuditOptions& options)
+      : options_(options),
+        terminal_(options.common.color, options.common.quiet, options.common.verbose),
+        text_(!options.common.json && !options.sarif) {}
+
+  int run() {
+    InputHandlers handlers;
+    handlers.on_visit = [&](const std::string& path) {
+      ++summary_.files;
+      terminal_.progress(
+          fmt::format("{} files, {} with probes: {}", summary_.files, summary_.with_probes, path));
+    };
+    handlers.on_error = [&](const std::string& path, const Error& error) { on_error(path, error); };
+    handlers.on_elf = [&](const std::string& path, std::shared_ptr<const ByteSource> source) {
+      on_elf(path, std::move(source));
+    };
+    for (const std::string& path : options_.paths) for_each_elf(path, true, handlers);
+    terminal_.progress("");
+    print_results();
+    if (exit_ != kDone) return exit_;
+    return summary_.errors + summary_.warnings == 0 ? kDone : kFindings;
+  }
+
+ private:
+  void on_error(const std::string& path, const Error& error) {
+    terminal_.error(path, error);
+    ++summary_.unreadable;
+    exit_ = std::max(exit_, exit_code(error.code));
+  }
+
+  void on_elf(const std::string& path, std::shared_ptr<const ByteSource> source) {
+    const auto file = ElfFile::open(std::move(source));
+    if (!file) return on_error(path, file.error());
+    ++summary_.elf;
+    const ProbeFile probes = read_probes(*file);
+    FileFindings result{path, {}};
+    if (!probes.probes.empty() || !probes.scan.findings.empty()) {
+      result.findings = read_findings(*file);
+      std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
+                           [&](const Finding& f) { return is_selected(f); });
+    }
+    if (!probes.probes.empty()) ++summary_.with_probes;
+    summary_.probes += probes.probes.size();
+    count(result.findings, summary_);
+    if (result.findings.empty()) return;
+    terminal_.progress("");
+    if (text_) print_file(result, probes.probes.size(), terminal_);
+    if (!text_) files_.push_back(std::move(result));
+  }
+
+  // -p narrows findings about probes; those about the file stay.
+  bool is_selected(const Finding& finding) const {
+    if (finding.name.empty()) return true;
+    Note note;
+    note.provider = finding.provider;
+    note.name = finding.name;
+    return selected(options_.common.patterns, note);
+  }
+
+  void print_results() const {
+    if (text_) return print_summary(summary_);
+    if (options_.sarif) return print_json(sarif_document(files_));
+    Json files = Json::array();
+    for (const FileFindings& file : files_) {
+      Json findings = Json::array();
+      for (const Finding& finding : file.findings) findings.push_back(finding_json(finding));
+      files.push_back({{"path", file.path}, {"findings", std::move(findings)}});
+    }
+    print_json({{"schema", "reprobe.audit/1"},
+                {"files", std::move(files)},
+                {"summary", summary_json(summary_)}});
+  }
+
+  const AuditOptions& options_;
+  Terminal terminal_;
+  bool text_;
+  Summary summary_;
+  std::vector<FileFindings> files_;
+  int exit_{kDone};
+};
+
+}  // namespace
+
+int run_audit(const AuditOptions& options) { return Audit(options).run(); }
+
+}  // namespace reprobe

@@ -1,0 +1,69 @@
+#include "tool/check.hpp"
+
+#include <fmt/format.h>
+
+#include "libprobe/verify/second_opinion.hpp"
+
+namespace reprobe {
+namespace {
+
+void ask_second_opinion(const std::filesystem::path& before, const std::filesystem::path& after,
+                        const CheckOptions& check, const Terminal& terminal,
+                        std::vector<Finding>& findings) {
+  const SecondOpinion opinion = second_opinion(before, after, check.changed_sections);
+  switch (opinion.state) {
+    case SecondOpinion::State::agrees:
+      return terminal.detail("second opinion: LIEF reads input and output alike");
+    case SecondOpinion::State::unavailable: {
+      const std::string text = fmt::format("second opinion unavailable: {}", opinion.detail);
+      return check.second_opinion == SecondOpinionMode::always ? terminal.warning(text)
+                                                               : terminal.detail(text);
+    }
+    case SecondOpinion::State::differs:
+      break;
+  }
+  for (const std::string& difference : opinion.differences) {
+    Finding finding;
+    finding.rule = "verify-second-opinion";
+    finding.severity = Severity::error;
+    finding.message = "LIEF reads a difference: " + difference;
+    findings.push_back(std::move(finding));
+  }
+}
+
+}  // namespace
+
+Result<std::vector<Finding>> find_differences(const ElfFile& before,
+                                              const std::filesystem::path& before_path,
+                                              const std::filesystem::path& after,
+                                              const CheckOptions& check, const Terminal& terminal) {
+  auto source = map_file(after);
+  if (!source) return tl::unexpected(source.error());
+  const std::uint64_t size = (*source)->size();
+  const auto result = ElfFile::open(std::move(*source));
+  if (!result) return tl::unexpected(result.error());
+  std::vector<Finding> findings = compare(before, *result, check.options);
+  const bool small =
+      before.source().size() <= kSecondOpinionLimit.value && size <= kSecondOpinionLimit.value;
+  if (check.second_opinion == SecondOpinionMode::always ||
+      (check.second_opinion == SecondOpinionMode::automatic && small)) {
+    ask_second_opinion(before_path, after, check, terminal, findings);
+  } else {
+    terminal.detail("second opinion not asked: --second-opinion=always asks for large files too");
+  }
+  return findings;
+}
+
+Result<void> check_result(const ElfFile& before, const std::filesystem::path& before_path,
+                          const std::filesystem::path& after, const CheckOptions& check,
+                          const Terminal& terminal) {
+  const auto findings = find_differences(before, before_path, after, check, terminal);
+  if (!findings) return tl::unexpected(findings.error());
+  if (findings->empty()) return {};
+  return fail(ErrorCode::internal, "",
+              fmt::format("the result did not survive its check, nothing was written: {}: {}",
+                          findings->front().rule, findings->front().message),
+              "please report this with the file");
+}
+
+}  // namespace reprobe

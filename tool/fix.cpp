@@ -1,0 +1,188 @@
+// reprobe fix: read -> audit -> plan -> apply -> verify -> commit.
+
+#include "libprobe/rewrite/fix.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "libprobe/rewrite/build_id.hpp"
+#include "libprobe/rewrite/commit.hpp"
+#include "tool/check.hpp"
+#include "tool/exit_code.hpp"
+#include "tool/json.hpp"
+#include "tool/options.hpp"
+
+namespace reprobe {
+namespace {
+
+std::string probe_text(const Probe& probe) {
+  return fmt::format("{}:{} at {:#x}", probe.note.provider, probe.note.name, probe.site.value);
+}
+
+Json plan_json(const FixCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
+               const FixPlan& fix, const std::string& new_id) {
+  Json removed = Json::array();
+  for (const std::size_t i : fix.removed) {
+    removed.push_back(probe_json(probes.probes[i], file.header()));
+  }
+  Json refused = Json::array();
+  for (const Refusal& refusal : fix.refused) {
+    Json item = Json::object();
+    if (!refusal.provider.empty()) item["provider"] = refusal.provider;
+    if (!refusal.name.empty()) item["name"] = refusal.name;
+    if (refusal.site) item["site"] = hex(refusal.site->value);
+    if (!refusal.where.empty()) item["where"] = refusal.where;
+    item["reason"] = refusal.reason;
+    refused.push_back(std::move(item));
+  }
+  Json j = {{"schema", "reprobe.plan/1"},
+            {"file", options.file},
+            {"output", options.output.empty() ? options.file : options.output},
+            {"changed", !fix.plan.empty()},
+            {"edits", edits_json(fix.plan)},
+            {"appended", fix.plan.appended().size()},
+            {"removed", std::move(removed)},
+            {"sites", Json::array()},
+            {"refused", std::move(refused)}};
+  if (const std::string id = file.build_id(); !id.empty()) {
+    j["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
+  }
+  return j;
+}
+
+void print_plan(const FixPlan& fix, const ProbeFile& probes) {
+  for (const std::size_t i : fix.removed) {
+    fmt::print("remove {}\n", printable(probe_text(probes.probes[i])));
+    for (const std::string& why : probes.probes[i].evidence) {
+      fmt::print("    {}\n", printable(why));
+    }
+  }
+  for (const std::size_t i : fix.rewritten) {
+    fmt::print("rewrite {}\n", printable(probe_text(probes.probes[i])));
+  }
+  for (const Edit& edit : fix.plan.edits()) {
+    fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);
+  }
+  for (const std::string& why : fix.plan.appended_why()) fmt::print("append: {}\n", why);
+}
+
+// One line: what was done, or would be.
+std::string summary(const FixCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
+                    const FixPlan& fix) {
+  const auto kept = std::ranges::count(probes.probes, Verdict::live, &Probe::verdict);
+  const auto doubtful = std::ranges::count(probes.probes, Verdict::ambiguous, &Probe::verdict);
+  std::string text =
+      fmt::format("{}: {} {} dangling, kept {} live", options.file,
+                  options.dry_run ? "would remove" : "removed", fix.removed.size(), kept);
+  if (doubtful != 0 && !options.remove_ambiguous) {
+    text += fmt::format(", left {} ambiguous", doubtful);
+  }
+  if (!fix.rewritten.empty()) text += fmt::format(", rewrote {}", fix.rewritten.size());
+  if (!file.build_id().empty()) text += options.new_build_id ? "; new build-id" : "; build-id kept";
+  return text;
+}
+
+struct Planned {
+  ElfFile file;
+  ProbeFile probes;
+  FixPlan fix;
+};
+
+Result<Planned> plan_file(const FixCommandOptions& options) {
+  auto source = map_file(options.file);
+  if (!source) return tl::unexpected(source.error());
+  auto file = ElfFile::open(std::move(*source));
+  if (!file) return tl::unexpected(file.error());
+  ProbeFile probes = read_probes(*file);
+  FixOptions fix_options;
+  fix_options.remove_ambiguous = options.remove_ambiguous;
+  if (!options.common.patterns.empty()) {
+    fix_options.selected = [&](const Probe& probe) {
+      return selected(options.common.patterns, probe.note);
+    };
+  }
+  auto fix = plan_fix(*file, probes, fix_options);
+  if (!fix) return tl::unexpected(fix.error());
+  if (options.new_build_id && !fix->plan.empty()) {
+    auto renewed = renew_build_id(fix->plan, *file);
+    if (!renewed) return tl::unexpected(renewed.error());
+  }
+  return Planned{std::move(*file), std::move(probes), std::move(*fix)};
+}
+
+CommitOptions commit_options(const FixCommandOptions& options) {
+  CommitOptions result;
+  result.input = options.file;
+  if (!options.output.empty()) result.output = options.output;
+  result.allow_hard_links = options.break_hardlinks;
+  result.allow_signature = options.drop_signature;
+  result.allow_verity = options.drop_verity;
+  result.preserve_dates = options.preserve_dates;
+  return result;
+}
+
+// The id that the output has, read from the plan's own edit.
+std::string id_after(const Planned& planned) {
+  const auto range = planned.file.build_id_range();
+  const auto output = range ? apply(planned.fix.plan, planned.file.source()) : Bytes{};
+  if (!range || !output) return "";
+  const auto file = ElfFile::open(borrowed_source(*output));
+  return file ? file->build_id() : "";
+}
+
+Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal) {
+  // read -> audit -> plan: nothing is written yet.
+  const auto planned = plan_file(options);
+  if (!planned) return tl::unexpected(planned.error());
+  const FixPlan& fix = planned->fix;
+  for (const Refusal& refusal : fix.refused) {
+    terminal.warning(
+        fmt::format("{}: [{}] left as it is: {}", options.file, refusal.where, refusal.reason));
+  }
+  const CommitOptions commit_as = commit_options(options);
+  const bool copies = !options.output.empty();
+  if (!fix.plan.empty() || copies) {
+    auto allowed = check_committable(commit_as);
+    if (!allowed) return tl::unexpected(allowed.error());
+  }
+  // apply -> verify -> commit: the result is checked before it takes the file's place. With -o an
+  // unchanged file is copied, so that a build step always finds its output.
+  if (!options.dry_run && (!fix.plan.empty() || copies)) {
+    const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
+                                         .allow_new_build_id = options.new_build_id},
+                             .second_opinion = options.second_opinion,
+                             .changed_sections = fix.changed_sections};
+    auto done = commit(fix.plan, planned->file.source(), commit_as,
+                       [&](const std::filesystem::path& result) {
+                         return check_result(planned->file, options.file, result, check, terminal);
+                       });
+    if (!done) return tl::unexpected(done.error());
+  }
+  if (options.common.json) {
+    print_json(plan_json(options, planned->file, planned->probes, fix,
+                         options.new_build_id ? id_after(*planned) : ""));
+  } else if (options.dry_run) {
+    print_plan(fix, planned->probes);
+  }
+  for (const std::size_t i : fix.removed) {
+    const Probe& probe = planned->probes.probes[i];
+    terminal.detail(fmt::format("{}: remove {}: {}", options.file, probe_text(probe),
+                                fmt::join(probe.evidence, "; ")));
+  }
+  terminal.info(fix.plan.empty() ? fmt::format("{}: nothing to change", options.file)
+                                 : summary(options, planned->file, planned->probes, fix));
+  return fix.refused.empty() ? kDone : kRefused;
+}
+
+}  // namespace
+
+int run_fix(const FixCommandOptions& options) {
+  const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
+  const auto result = fix_file(options, terminal);
+  if (result) return *result;
+  terminal.error(options.file, result.error());
+  return exit_code(result.error().code);
+}
+
+}  // namespace reprobe

@@ -1,0 +1,134 @@
+// reprobe list: the probes of each file.
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "tool/exit_code.hpp"
+#include "tool/inputs.hpp"
+#include "tool/json.hpp"
+#include "tool/options.hpp"
+
+namespace reprobe {
+namespace {
+
+constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND",     "PROBE",
+                                                 "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
+using Row = std::array<std::string, kColumns.size()>;
+
+std::string function_text(const Probe& probe) {
+  if (!probe.facts.function || probe.facts.function->name.empty()) {
+    return probe.section.empty() ? "-" : fmt::format("({})", probe.section);
+  }
+  return fmt::format("{}+{:#x}", probe.facts.function->name,
+                     probe.site.value - probe.facts.function->start.value);
+}
+
+Row row_of(const Probe& probe) {
+  const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
+  return {hex(probe.site.value),
+          to_string(probe.verdict),
+          probe.facts.has_bytes ? to_string(probe.facts.nop.kind) : "-",
+          printable(fmt::format("{}:{}", probe.note.provider, probe.note.name)),
+          printable(function_text(probe)),
+          semaphore ? hex(probe.semaphore.value) : "-",
+          probe.note.arguments.empty() ? "-" : printable(probe.note.arguments)};
+}
+
+Style verdict_style(Verdict verdict) {
+  return verdict == Verdict::dangling ? Style::red : Style::yellow;
+}
+
+void print_text(const std::string& path, const ElfFile& file,
+                const std::vector<const Probe*>& probes, const Terminal& terminal) {
+  const ElfHeader& header = file.header();
+  fmt::print("{}: {} {}-endian {} {}, {} probe{}\n", terminal.out(Style::bold, printable(path)),
+             header.is64 ? "ELF64" : "ELF32",
+             header.order == std::endian::little ? "little" : "big", machine_name(header.machine),
+             type_name(header.type), probes.size(), probes.size() == 1 ? "" : "s");
+  if (probes.empty()) return;
+  std::vector<Row> rows;
+  rows.reserve(probes.size());
+  std::array<std::size_t, kColumns.size()> widths{};
+  for (std::size_t c = 0; c < kColumns.size(); ++c)
+    widths[c] = std::string_view(kColumns[c]).size();
+  for (const Probe* probe : probes) {
+    rows.push_back(row_of(*probe));
+    for (std::size_t c = 0; c < kColumns.size(); ++c) {
+      widths[c] = std::max(widths[c], rows.back()[c].size());
+    }
+  }
+  const auto print_row = [&](const auto& cells, std::optional<Verdict> verdict) {
+    std::string line;
+    for (std::size_t c = 0; c < kColumns.size(); ++c) {
+      const std::string cell(cells[c]);
+      const bool last = c + 1 == kColumns.size();
+      const bool shout = c == 1 && verdict && *verdict != Verdict::live;
+      line += "  " + (shout ? terminal.out(verdict_style(*verdict), cell) : cell);
+      if (!last) line += std::string(widths[c] - cell.size(), ' ');
+    }
+    fmt::print("{}\n", line);
+  };
+  print_row(kColumns, std::nullopt);
+  for (std::size_t i = 0; i < rows.size(); ++i) print_row(rows[i], probes[i]->verdict);
+}
+
+}  // namespace
+
+bool selected(const std::vector<std::string>& patterns, const Note& note) {
+  if (patterns.empty()) return true;
+  const std::string full = note.provider + ":" + note.name;
+  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+    return fnmatch(pattern.c_str(), full.c_str(), 0) == 0;
+  });
+}
+
+int run_list(const ListOptions& options) {
+  const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
+  int exit = kDone;
+  Json files = Json::array();
+  bool first = true;
+  InputHandlers handlers;
+  handlers.on_visit = [](const std::string&) {};
+  handlers.on_error = [&](const std::string& path, const Error& error) {
+    terminal.error(path, error);
+    exit = std::max(exit, exit_code(error.code));
+  };
+  handlers.on_elf = [&](const std::string& path, std::shared_ptr<const ByteSource> source) {
+    const auto file = ElfFile::open(std::move(source));
+    if (!file) return handlers.on_error(path, file.error());
+    for (const ReadProblem& problem : file->problems()) {
+      terminal.warning(fmt::format("{}: [{}] {}", path, problem.where, problem.message));
+    }
+    const ProbeFile read = read_probes(*file);
+    std::vector<const Probe*> probes;
+    for (const Probe& probe : read.probes) {
+      if (!selected(options.common.patterns, probe.note)) continue;
+      probes.push_back(&probe);
+      for (const std::string& evidence : probe.evidence) {
+        terminal.detail(fmt::format("{}: {}:{}: {}: {}", path, probe.note.provider, probe.note.name,
+                                    to_string(probe.verdict), evidence));
+      }
+    }
+    for (const Finding& finding : read.scan.findings) {
+      terminal.warning(fmt::format("{}: {}: {}", path, finding.rule, finding.message));
+    }
+    if (options.common.json) {
+      files.push_back(file_json(path, *file, probes));
+    } else {
+      if (!first) fmt::print("\n");
+      print_text(path, *file, probes, terminal);
+    }
+    first = false;
+  };
+  for (const std::string& path : options.files) for_each_elf(path, false, handlers);
+  if (options.common.json) {
+    print_json(Json{{"schema", "reprobe.list/1"}, {"files", std::move(files)}});
+  }
+  return exit;
+}
+
+}  // namespace reprobe

@@ -1,0 +1,196 @@
+// The command line: which options there are, and which command runs.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <map>
+#include <new>
+
+#include "tool/exit_code.hpp"
+#include "tool/options.hpp"
+
+namespace {
+
+using namespace reprobe;
+
+// A file cut short by another process while it is mapped: the one fault that no check can see
+// coming. Nothing has been renamed yet, so ending here loses nothing.
+void on_bus_error(int) {
+  constexpr std::string_view kText =
+      "reprobe: error: a file changed while it was read; try again when nothing writes to it\n";
+  if (write(STDERR_FILENO, kText.data(), kText.size()) < 0) _exit(kUnreadable);
+  _exit(kUnreadable);
+}
+
+void add_common(CLI::App& command, CommonOptions& common) {
+  static const std::map<std::string, ColorMode> kColors{
+      {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
+  command.add_flag("--json", common.json, "print one JSON document instead of text");
+  command
+      .add_option("-p,--probe", common.patterns,
+                  "only probes whose provider:name fits the glob; repeatable")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command.add_flag("-q,--quiet", common.quiet, "errors only on stderr");
+  command.add_flag("-v,--verbose", common.verbose, "say on stderr what was decided and why");
+  command
+      .add_option_function<std::string>(
+          "--color", [&common](const std::string& word) { common.color = kColors.at(word); },
+          "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
+      ->default_str("auto");
+}
+
+void add_second_opinion(CLI::App& command, SecondOpinionMode& mode) {
+  static const std::map<std::string, SecondOpinionMode> kModes{
+      {"auto", SecondOpinionMode::automatic},
+      {"always", SecondOpinionMode::always},
+      {"never", SecondOpinionMode::never}};
+  command
+      .add_option_function<std::string>(
+          "--second-opinion", [&mode](const std::string& word) { mode = kModes.at(word); },
+          "let LIEF read input and output too: auto (files up to 16 MiB), always or never")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
+      ->default_str("auto");
+}
+
+void add_list(CLI::App& app, ListOptions& options) {
+  CLI::App& command = *app.add_subcommand("list", "print the probes of files");
+  command.footer(
+      "Examples:\n"
+      "  reprobe list app\n"
+      "  reprobe list -p 'python:*' --json libpython3.11.so.1.0\n"
+      "  reprobe list libfoo.a");
+  add_common(command, options.common);
+  command.add_option("FILE", options.files, "ELF files, or archives of them")->required();
+}
+
+void add_audit(CLI::App& app, AuditOptions& options) {
+  CLI::App& command =
+      *app.add_subcommand("audit", "find broken probes in files, folders, archives");
+  command.footer(
+      "Exit: 0 nothing wrong, 1 errors or warnings found, 3 a file could not be read.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe audit app\n"
+      "  reprobe audit dist/ --sarif > reprobe.sarif\n"
+      "  reprobe audit package.deb");
+  add_common(command, options.common);
+  command.add_flag("--sarif", options.sarif, "print SARIF 2.1.0, which code hosts show")
+      ->excludes("--json");
+  command.add_option("PATH", options.paths, "files, folders (walked) and archives")->required();
+}
+
+void add_fix(CLI::App& app, FixCommandOptions& options) {
+  CLI::App& command = *app.add_subcommand("fix", "remove dangling notes and repair the others");
+  command.footer(
+      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused, 5 could not be written.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe fix app                      # in place, through a temporary file\n"
+      "  reprobe fix old.so -o new.so\n"
+      "  reprobe fix --dry-run app            # print what would change\n"
+      "  reprobe fix --remove-ambiguous -p 'demo:*' app");
+  add_common(command, options.common);
+  command.add_option("FILE", options.file, "a linked program or shared library")->required();
+  auto* output =
+      command.add_option("-o,--output", options.output, "write here instead of in place")
+          ->type_name("OUT");
+  command.add_flag("--in-place", std::string("rewrite FILE itself (the default)"))
+      ->excludes(output);
+  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  command.add_flag("--remove-ambiguous", options.remove_ambiguous,
+                   "also remove notes that are not proven dangling");
+  command
+      .add_option_function<std::string>(
+          "--build-id",
+          [&options](const std::string& word) { options.new_build_id = word == "new"; },
+          "keep, or new: compute a new build-id of the same length")
+      ->type_name("HOW")
+      ->check(CLI::IsMember(std::vector<std::string>{"keep", "new"}))
+      ->default_str("keep");
+  command.add_flag("--preserve-dates", options.preserve_dates, "keep the file's times");
+  command.add_flag("--break-hardlinks", options.break_hardlinks,
+                   "in place on a file with several names: only this one gets the new contents");
+  command.add_flag("--drop-signature", options.drop_signature,
+                   "rewrite a file with an IMA or EVM signature, without the signature");
+  command.add_flag("--drop-verity", options.drop_verity,
+                   "rewrite a file with fs-verity, without fs-verity");
+  add_second_opinion(command, options.second_opinion);
+}
+
+void add_verify(CLI::App& app, VerifyOptions& options) {
+  CLI::App& command =
+      *app.add_subcommand("verify", "prove that a rewrite changed only what it says");
+  command.footer(
+      "Exit: 0 proven, 1 a difference that no rewrite of notes makes, 3 unreadable.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe verify old.so new.so");
+  add_common(command, options.common);
+  command.add_option("BEFORE", options.before, "the file before the rewrite")->required();
+  command.add_option("AFTER", options.after, "the file after it")->required();
+  command.add_flag("--remove-ambiguous", options.removed_ambiguous,
+                   "the rewrite was asked to remove ambiguous notes");
+  command.add_flag("--new-build-id", options.new_build_id,
+                   "the rewrite was asked for a new build-id");
+  add_second_opinion(command, options.second_opinion);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app{"Audits and repairs the USDT probes (stapsdt notes) of ELF files.", "reprobe"};
+  app.set_version_flag("--version", "reprobe " REPROBE_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  app.footer(
+      "Exit: 0 nothing wrong, 1 findings, 2 usage, 3 unreadable, 4 refused, 5 internal.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe list app           # which probes, where, alive or not\n"
+      "  reprobe audit dist/        # what is broken, for CI\n"
+      "  reprobe fix app            # repair in place after the link");
+  ListOptions list;
+  AuditOptions audit;
+  FixCommandOptions fix;
+  VerifyOptions verify;
+  add_list(app, list);
+  add_audit(app, audit);
+  add_fix(app, fix);
+  add_verify(app, verify);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 prints help and version on stdout with status 0, errors on stderr.
+    return app.exit(error) == 0 ? kDone : kUsage;
+  }
+  if (app.got_subcommand("list")) return run_list(list);
+  if (app.got_subcommand("audit")) return run_audit(audit);
+  if (app.got_subcommand("fix")) return run_fix(fix);
+  return run_verify(verify);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGBUS, on_bus_error);
+  try {
+    const int code = run(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      fmt::print(stderr, "reprobe: error: standard output could not be written\n");
+      return reprobe::kInternal;
+    }
+    return code;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "reprobe: error: out of memory\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "reprobe: error: internal: {}\n", error.what());
+  }
+  return reprobe::kInternal;
+}

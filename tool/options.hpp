@@ -1,0 +1,66 @@
+// Options that commands share, and the values of each command's own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "libprobe/audit/probe.hpp"
+#include "libprobe/error.hpp"
+#include "tool/terminal.hpp"
+
+namespace reprobe {
+
+struct CommonOptions {
+  bool json{};
+  bool quiet{};
+  bool verbose{};
+  ColorMode color{ColorMode::automatic};
+  std::vector<std::string> patterns;  // -p provider:name globs; empty: every probe
+};
+
+// Does any pattern fit "provider:name" (fnmatch(3))? True where there are no patterns.
+[[nodiscard]] bool selected(const std::vector<std::string>& patterns, const Note& note);
+
+struct ListOptions {
+  CommonOptions common;
+  std::vector<std::string> files;
+};
+
+struct AuditOptions {
+  CommonOptions common;
+  bool sarif{};
+  std::vector<std::string> paths;
+};
+
+enum class SecondOpinionMode { automatic, always, never };
+
+struct FixCommandOptions {
+  CommonOptions common;
+  std::string file;
+  std::string output;
+  bool dry_run{};
+  bool remove_ambiguous{};
+  bool new_build_id{};
+  bool preserve_dates{};
+  bool break_hardlinks{};
+  bool drop_signature{};
+  bool drop_verity{};
+  SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
+};
+
+struct VerifyOptions {
+  CommonOptions common;
+  std::string before;
+  std::string after;
+  bool removed_ambiguous{};
+  bool new_build_id{};
+  SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
+};
+
+// Each command: its exit code. Results go to stdout, the rest through the terminal.
+int run_list(const ListOptions& options);
+int run_audit(const AuditOptions& options);
+int run_fix(const FixCommandOptions& options);
+int run_verify(const VerifyOptions& options);
+
+}  // namespace reprobe

@@ -1,0 +1,70 @@
+// reprobe verify: proves that AFTER is BEFORE with only its probe notes rewritten.
+
+#include <fmt/format.h>
+
+#include "tool/check.hpp"
+#include "tool/exit_code.hpp"
+#include "tool/json.hpp"
+#include "tool/options.hpp"
+
+namespace reprobe {
+namespace {
+
+void print_text(const std::vector<Finding>& findings, const Terminal& terminal) {
+  for (const Finding& finding : findings) {
+    std::string about;
+    if (!finding.name.empty()) about = fmt::format("{}:{}: ", finding.provider, finding.name);
+    fmt::print("{}: {}{}\n", terminal.out(Style::red, finding.rule), printable(about),
+               printable(finding.message));
+    for (const std::string& evidence : finding.evidence) {
+      fmt::print("    evidence: {}\n", printable(evidence));
+    }
+  }
+  if (findings.empty()) fmt::print("verified: only probe notes differ\n");
+}
+
+// The note sections of the input, whose headers LIEF may read differently in the result.
+std::vector<std::string> note_sections(const ElfFile& file) {
+  std::vector<std::string> names;
+  for (const Section& section : file.sections()) {
+    const bool relocations = section.type == SHT_RELA || section.type == SHT_REL;
+    const Section* target = relocations ? file.section_at(section.info) : nullptr;
+    if (section.name == kStapsdtSection || (target != nullptr && target->name == kStapsdtSection)) {
+      names.push_back(section.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+int run_verify(const VerifyOptions& options) {
+  const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
+  const auto fail_with = [&](const std::string& path, const Error& error) {
+    terminal.error(path, error);
+    return exit_code(error.code);
+  };
+  auto source = map_file(options.before);
+  if (!source) return fail_with(options.before, source.error());
+  const auto before = ElfFile::open(std::move(*source));
+  if (!before) return fail_with(options.before, before.error());
+  const CheckOptions check{.options = {.allow_removed_ambiguous = options.removed_ambiguous,
+                                       .allow_new_build_id = options.new_build_id},
+                           .second_opinion = options.second_opinion,
+                           .changed_sections = note_sections(*before)};
+  const auto findings = find_differences(*before, options.before, options.after, check, terminal);
+  if (!findings) return fail_with(options.after, findings.error());
+  if (options.common.json) {
+    Json list = Json::array();
+    for (const Finding& finding : *findings) list.push_back(finding_json(finding));
+    print_json({{"schema", "reprobe.verify/1"},
+                {"before", options.before},
+                {"after", options.after},
+                {"findings", std::move(list)}});
+  } else {
+    print_text(*findings, terminal);
+  }
+  return findings->empty() ? kDone : kFindings;
+}
+
+}  // namespace reprobe
