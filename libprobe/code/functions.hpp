@@ -3,6 +3,7 @@
 // table, and a binary search in .eh_frame_hdr per site instead of a walk over .eh_frame.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -22,20 +23,24 @@ struct CodeAddress {
 
 struct Function {
   VirtAddr start;
-  Size size;         // never 0: a symbol without size ends at the next symbol or section end
-  std::string name;  // "" where only an FDE knows it
+  Size size;  // never 0: a symbol without size ends at the next symbol or section end
+  // Without the version ("@@V1"); "" where only an FDE knows the function. Names over 4096 bytes
+  // are cut there and end in "...".
+  std::string name;
   bool from_symbol{};
   bool from_fde{};  // an FDE starts at `start` (or, without a symbol, gives the range)
-  // Different names of STT_FUNC symbols with this very start, `name` included: more than one
-  // where linkers folded identical code, or for aliases.
+  // Different names of STT_FUNC and STT_GNU_IFUNC symbols with this very start, `name` included:
+  // more than one where linkers folded identical code, or for aliases.
   std::uint32_t names_here{};
   bool thumb{};  // EM_ARM: bit 0 of the symbol's value, or a $t mapping symbol
+  // An exception may enter it in its middle: its FDE names an LSDA, or the FDEs are not known.
+  bool may_have_landing_pads{};
 };
 
 struct FunctionLookup {
   std::vector<std::optional<Function>> functions;  // one per address asked
-  bool has_symtab{};   // .symtab is there: a function without a symbol is then telling
-  bool has_unwind{};   // .eh_frame is there and was understood: so is one without an FDE
+  bool has_symtab{};  // .symtab is there: a function without a symbol is then telling
+  bool has_unwind{};  // .eh_frame is there and was understood: so is one without an FDE
 };
 
 [[nodiscard]] FunctionLookup find_functions(const ElfFile& file,

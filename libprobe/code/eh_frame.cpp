@@ -1,0 +1,132 @@
+#include "libprobe/code/eh_frame.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "libprobe/code/frame_reader.hpp"
+
+namespace reprobe {
+namespace {
+
+constexpr std::size_t kPair = 8;  // bytes of one entry of the search table
+
+struct HeaderPlace {
+  VirtAddr address;
+  Size size;
+};
+
+// Of .eh_frame_hdr. The unwinder goes by the program header; the section serves files that lack it.
+std::optional<HeaderPlace> find_header(const ElfFile& file) {
+  for (const Segment& segment : file.segments()) {
+    if (segment.type == PT_GNU_EH_FRAME) return HeaderPlace{segment.vaddr, segment.filesz};
+  }
+  const Section* section = file.section(".eh_frame_hdr");
+  if (section == nullptr || !section->allocated() || section->nobits()) return std::nullopt;
+  return HeaderPlace{section->addr, section->size};
+}
+
+struct UnwindHeader {
+  VirtAddr address;
+  std::optional<VirtAddr> eh_frame;
+  ByteView table;  // empty where there is none of the usual form
+};
+
+std::optional<UnwindHeader> read_header(const ElfFile& file) {
+  const auto place = find_header(file);
+  if (!place) return std::nullopt;
+  const ByteView bytes = file.bytes_at(place->address, place->size);
+  FrameCursor cursor(bytes, place->address, file.header());
+  const auto version = cursor.fixed(1);
+  const auto eh_frame_encoding = cursor.fixed(1);
+  const auto count_encoding = cursor.fixed(1);
+  const auto table_encoding = cursor.fixed(1);
+  if (!table_encoding || version != 1) return std::nullopt;
+  UnwindHeader header{place->address, {}, {}};
+  header.eh_frame = cursor.pointer(static_cast<unsigned>(*eh_frame_encoding), place->address);
+  // The form every linker writes, and the only one that glibc's and libgcc's search accept.
+  if (!header.eh_frame || *count_encoding != DW_EH_PE_udata4 ||
+      *table_encoding != (DW_EH_PE_datarel | DW_EH_PE_sdata4))
+    return header;
+  const auto count = cursor.fixed(4);
+  if (count && *count != 0 && *count <= cursor.rest().size() / kPair)
+    header.table = cursor.rest().first(static_cast<std::size_t>(*count) * kPair);
+  return header;
+}
+
+// Every FDE from `start` on, by address; nothing where a record cannot be read: the absence of an
+// FDE would then mean nothing.
+std::optional<std::vector<Fde>> walk(const ElfFile& file, VirtAddr start,
+                                     std::optional<VirtAddr> end) {
+  std::vector<Fde> fdes;
+  FrameReader reader(file);
+  VirtAddr at = start;
+  while (!end || at < *end) {
+    const auto record = reader.read(at);
+    if (!record || record->next <= at) return std::nullopt;
+    if (record->terminator) break;
+    if (record->fde) fdes.push_back(*record->fde);
+    at = record->next;
+  }
+  std::ranges::sort(fdes, {}, &Fde::start);
+  return fdes;
+}
+
+}  // namespace
+
+std::optional<UnwindTable> UnwindTable::open(const ElfFile& file) {
+  if (file.header().type == ET_REL) return std::nullopt;
+  UnwindTable table(file);
+  const auto header = read_header(file);
+  if (header && !header->table.empty()) {
+    table.search_table_ = header->table;
+    table.header_address_ = header->address;
+    return table;
+  }
+  const Section* section = file.section(".eh_frame");
+  std::optional<std::vector<Fde>> fdes;
+  if (section != nullptr && section->allocated() && !section->nobits()) {
+    const auto end = checked_add(section->addr.value, section->size.value);
+    if (end) fdes = walk(file, section->addr, VirtAddr{*end});
+  } else if (header && header->eh_frame) {
+    // Without sections the end is known by the terminator only.
+    fdes = walk(file, *header->eh_frame, std::nullopt);
+  }
+  if (!fdes || fdes->empty()) return std::nullopt;
+  table.walked_ = std::move(*fdes);
+  return table;
+}
+
+std::optional<Fde> UnwindTable::find(VirtAddr address) const {
+  std::optional<Fde> found;
+  if (!search_table_.empty()) {
+    const ElfHeader& header = file_->header();
+    const auto field = [&](std::size_t at) {
+      const std::uint64_t value = load_uint(search_table_, at, 4, header.order);
+      const std::uint64_t sign_extended = (value ^ 0x80000000U) - 0x80000000U;
+      return wrap_address(header_address_.value + sign_extended, header);
+    };
+    std::size_t low = 0;  // entries below it start at or before the address
+    std::size_t high = search_table_.size() / kPair;
+    while (low < high) {
+      const std::size_t middle = low + (high - low) / 2;
+      if (field(middle * kPair) <= address) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    if (low == 0) return std::nullopt;
+    const auto record = FrameReader(*file_).read(field((low - 1) * kPair + 4));
+    if (record) found = record->fde;
+  } else {
+    const auto after = std::ranges::upper_bound(walked_, address, {}, &Fde::start);
+    if (after != walked_.begin()) found = *std::prev(after);
+  }
+  // The table is the file's word; what counts is whether the FDE itself covers the address.
+  if (!found || !in_range(address.value, found->start.value, found->size.value))
+    return std::nullopt;
+  return found;
+}
+
+}  // namespace reprobe
