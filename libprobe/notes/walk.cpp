@@ -1,6 +1,9 @@
 #include "libprobe/notes/walk.hpp"
 
 #include <algorithm>
+#include <array>
+#include <compare>
+#include <span>
 #include <string_view>
 
 #include "libprobe/notes/stapsdt.hpp"
@@ -40,6 +43,7 @@ std::uint64_t gap_at(ByteView section, std::uint64_t at, std::endian order) {
 struct Walk {
   std::uint64_t stapsdt{};  // notes of that owner
   bool whole{};             // the chain ends at the section's end
+  auto operator<=>(const Walk&) const = default;
 };
 
 Walk walk(ByteView section, const NoteLayout& layout) {
@@ -82,14 +86,20 @@ std::optional<RawNote> read_note(ByteView section, std::uint64_t at, const NoteL
 }
 
 NoteLayout find_layout(ByteView section, std::endian order) {
-  const NoteLayout by4{.align = 4, .order = order, .gaps = false};
-  const NoteLayout by8{.align = 8, .order = order, .gaps = false};
-  const NoteLayout by4_gaps{.align = 4, .order = order, .gaps = true};
-  if (walk(section, by4).whole) return by4;
-  const Walk eight = walk(section, by8);
-  if (eight.whole) return by8;
-  const Walk four = walk(section, by4_gaps);
-  return four.whole || four.stapsdt >= eight.stapsdt ? by4_gaps : by8;
+  // 8 stands before 4 with gaps: padding for 8 can look like a gap, and the addresses then stand
+  // four bytes later.
+  const std::array candidates{NoteLayout{.align = 4, .order = order, .gaps = false},
+                              NoteLayout{.align = 8, .order = order, .gaps = false},
+                              NoteLayout{.align = 4, .order = order, .gaps = true}};
+  NoteLayout best = candidates[0];
+  Walk best_walk = walk(section, best);
+  for (const NoteLayout& layout : std::span(candidates).subspan(1)) {
+    if (const Walk found = walk(section, layout); found > best_walk) {
+      best = layout;
+      best_walk = found;
+    }
+  }
+  return best;
 }
 
 bool is_stapsdt(ByteView section, const RawNote& note) {

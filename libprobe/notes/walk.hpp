@@ -41,8 +41,8 @@ struct NoteLayout {
 [[nodiscard]] std::optional<RawNote> read_note(ByteView section, std::uint64_t at,
                                                const NoteLayout& layout);
 
-// The first of these that reads the whole section: 4, 8, 4 with gaps; where none does, the one
-// that meets more stapsdt notes.
+// Of the layouts 4, 8 and 4 with gaps the one that meets most stapsdt notes; of equals, one that
+// reads the whole section, and then the first.
 [[nodiscard]] NoteLayout find_layout(ByteView section, std::endian order);
 
 // Does the note's name say "stapsdt", with or without NULs behind it?
