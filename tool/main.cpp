@@ -103,7 +103,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
   auto* output =
       command.add_option("-o,--output", options.output, "write here instead of in place")
           ->type_name("OUT");
-  command.add_flag("--in-place", std::string("rewrite FILE itself (the default)"))
+  command.add_flag("--in-place")
+      ->description("rewrite FILE itself (the default)")
       ->excludes(output);
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   command.add_flag("--remove-ambiguous", options.remove_ambiguous,
