@@ -314,7 +314,7 @@ inline void ElfBuilder::write_header(Bytes& file) const {
   set("e_phentsize", phdr_stride());
   set("e_shentsize", shdr_stride());
   set("e_phoff", segments_.empty() ? 0 : ehdr_size());
-  set("e_phnum", extended ? PN_XNUM : segments_.size());
+  set("e_phnum", extended && !segments_.empty() ? PN_XNUM : segments_.size());
   if (!kind_.section_headers) return;
   set("e_shoff", shoff_);
   set("e_shnum", extended ? 0 : all_.size());
