@@ -13,8 +13,8 @@
 namespace reprobe {
 
 struct SecondOpinionLimits {
-  std::chrono::seconds time{60};
-  Size memory{std::uint64_t{2} << 30};
+  std::chrono::seconds time{60};        // 0 .. a day; 0 gives no time at all
+  Size memory{std::uint64_t{2} << 30};  // more than this process has now; not under sanitizers
 };
 
 struct SecondOpinion {
@@ -23,9 +23,13 @@ struct SecondOpinion {
   std::vector<std::string> differences;  // one line each; empty unless `differs`
 };
 
-// LIEF reads both files; segments, sections, symbols, dynamic entries and notes must be equal
-// except for: sections named in `changed_sections` (their size, offset, alignment, flags and
-// contents may differ) and notes of the type stapsdt.
+// LIEF reads both files; header, segments, sections and their contents, symbols, dynamic entries,
+// relocations and notes must be equal except for: sections named in `changed_sections` (their size,
+// offset, alignment, flags and contents may differ, and they may be there in one file only), notes
+// of the type stapsdt (of every owner but GNU where a .note section is named), and the build-id
+// where ".note.gnu.build-id" is named. `differs` also where LIEF reads the file before but throws at
+// the file after; `unavailable` where it cannot read the file before, crashes or meets a limit. The
+// paths are opened in the child: /proc/self/fd/N works.
 [[nodiscard]] SecondOpinion second_opinion(const std::filesystem::path& before,
                                            const std::filesystem::path& after,
                                            const std::vector<std::string>& changed_sections,

@@ -1,0 +1,415 @@
+// LIEF's second opinion: each kind of difference is named, and nothing that LIEF does reaches us.
+// The subject is this test program's own file, or a small ELF file whose bytes are written here.
+#include "libprobe/verify/second_opinion.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "commit_folder.hpp"
+
+using namespace reprobe;
+using namespace reprobe::testing;
+namespace fs = std::filesystem;
+using State = SecondOpinion::State;
+
+namespace {
+
+// An ELF64 shared library with one PT_LOAD, one PT_DYNAMIC and a symbol, laid out by hand.
+class Subject {
+ public:
+  static constexpr std::uint64_t kSymbols = 0x200;
+  static constexpr std::uint64_t kStrings = 0x240;
+  static constexpr std::uint64_t kDynamic = 0x280;
+  static constexpr std::uint64_t kNote = 0x300;
+  static constexpr std::uint64_t kProbes = 0x340;
+  static constexpr std::uint64_t kNames = 0x380;
+  static constexpr std::uint64_t kSections = 0x400;
+  enum Index { kNull, kDynsym, kDynstr, kDynamicSection, kNoteSection, kStapsdt, kShstrtab, kBss };
+  static constexpr std::size_t kCount = 8;
+
+  Subject() : bytes_(kSections + kCount * sizeof(Elf64_Shdr), 0) {
+    Elf64_Ehdr header{};
+    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_ident[EI_DATA] = ELFDATA2LSB;
+    header.e_ident[EI_VERSION] = EV_CURRENT;
+    header.e_type = ET_DYN;
+    header.e_machine = EM_X86_64;
+    header.e_version = EV_CURRENT;
+    header.e_entry = 0x100;
+    header.e_phoff = sizeof header;
+    header.e_shoff = kSections;
+    header.e_ehsize = sizeof header;
+    header.e_phentsize = sizeof(Elf64_Phdr);
+    header.e_phnum = 3;
+    header.e_shentsize = sizeof(Elf64_Shdr);
+    header.e_shnum = kCount;
+    header.e_shstrndx = kShstrtab;
+    put(0, header);
+    put(segment(0), Elf64_Phdr{PT_LOAD, PF_R | PF_X, 0, 0, 0, 0x400, 0x400, 0x1000});
+    put(segment(1), Elf64_Phdr{PT_DYNAMIC, PF_R, kDynamic, kDynamic, kDynamic, 0x60, 0x60, 8});
+    put(segment(2), Elf64_Phdr{PT_NOTE, PF_R, kNote, kNote, kNote, 0x18, 0x18, 4});
+
+    put(kSymbols + sizeof(Elf64_Sym),
+        Elf64_Sym{1, ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), 0, 1, 0x123, 4});
+    text(kStrings, std::string("\0probe_me\0", 10));
+    put(kDynamic, std::array{Elf64_Dyn{DT_STRTAB, {kStrings}}, Elf64_Dyn{DT_SYMTAB, {kSymbols}},
+                             Elf64_Dyn{DT_STRSZ, {10}}, Elf64_Dyn{DT_SYMENT, {24}},
+                             Elf64_Dyn{DT_FLAGS, {DF_BIND_NOW}}, Elf64_Dyn{DT_NULL, {0}}});
+    put(kNote, std::array<std::uint32_t, 3>{4, 8, NT_GNU_BUILD_ID});
+    text(kNote + 12, std::string("GNU\0identity", 12));
+    put(kProbes, std::array<std::uint32_t, 3>{8, 4, 3});
+    text(kProbes + 12, std::string("stapsdt\0abcd", 12));
+    sections();
+  }
+
+  static constexpr std::uint64_t segment(std::uint64_t index) {
+    return sizeof(Elf64_Ehdr) + index * sizeof(Elf64_Phdr);
+  }
+  static constexpr std::uint64_t section(std::uint64_t index) {
+    return kSections + index * sizeof(Elf64_Shdr);
+  }
+
+  template <typename T>
+  void put(std::uint64_t at, const T& value) {
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
+  }
+  void text(std::uint64_t at, const std::string& text) {
+    std::copy(text.begin(), text.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+ private:
+  void sections() {
+    std::string names(1, '\0');
+    const auto add = [&](Index index, const char* name, std::uint32_t type, std::uint64_t flags,
+                         std::uint64_t offset, std::uint64_t size, std::uint32_t link,
+                         std::uint64_t entry) {
+      const auto name_at = static_cast<std::uint32_t>(names.size());
+      const std::uint64_t address = (flags & SHF_ALLOC) != 0 ? offset : 0;
+      put(section(index), Elf64_Shdr{name_at, type, flags, address, offset, size, link,
+                                     index == kDynsym ? 1U : 0U, 8, entry});
+      names.append(name).push_back('\0');
+    };
+    add(kDynsym, ".dynsym", SHT_DYNSYM, SHF_ALLOC, kSymbols, 48, kDynstr, sizeof(Elf64_Sym));
+    add(kDynstr, ".dynstr", SHT_STRTAB, SHF_ALLOC, kStrings, 10, 0, 0);
+    add(kDynamicSection, ".dynamic", SHT_DYNAMIC, SHF_ALLOC, kDynamic, 0x60, kDynstr,
+        sizeof(Elf64_Dyn));
+    add(kNoteSection, ".note.gnu.build-id", SHT_NOTE, SHF_ALLOC, kNote, 0x14, 0, 0);
+    add(kStapsdt, ".note.stapsdt", SHT_NOTE, 0, kProbes, 0x18, 0, 0);
+    add(kBss, ".bss", SHT_NOBITS, SHF_ALLOC | SHF_WRITE, kNames, 0x20, 0, 0);
+    add(kShstrtab, ".shstrtab", SHT_STRTAB, 0, kNames, 0x60, 0, 0);
+    text(kNames, names);
+  }
+
+  std::string bytes_;
+};
+
+// One field of the second file differs from the first.
+struct Poke {
+  const char* what;
+  std::uint64_t at;
+  std::uint32_t value;  // of one byte
+  const char* expected;
+};
+
+struct Pair {
+  TempFolder folder;
+  fs::path before = folder / "before";
+  fs::path after = folder / "after";
+  Pair() {
+    write_file(before, Subject().bytes());
+    write_file(after, Subject().bytes());
+  }
+  [[nodiscard]] SecondOpinion opinion(const std::vector<std::string>& changed = {},
+                                      const SecondOpinionLimits& limits = {}) const {
+    return second_opinion(before, after, changed, limits);
+  }
+};
+
+std::string joined(const SecondOpinion& opinion) {
+  std::string text = opinion.detail;
+  for (const std::string& line : opinion.differences) text += line + "\n";
+  return text;
+}
+
+// Does that process still have this test program's handler of SIGSEGV? proc(5), SigCgt.
+bool catches_crashes(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigCgt:")) {
+      return (std::stoull(line.substr(7), nullptr, 16) >> (SIGSEGV - 1) & 1) != 0;
+    }
+  }
+  return true;
+}
+
+fs::path own_program() { return fs::read_symlink("/proc/self/exe"); }
+
+}  // namespace
+
+TEST_CASE("LIEF agrees that a file equals itself", "[second-opinion]") {
+  const Pair pair;
+  const auto opinion = pair.opinion();
+  INFO(joined(opinion));
+  CHECK(opinion.state == State::agrees);
+  CHECK(opinion.differences.empty());
+
+  const auto own = second_opinion(own_program(), own_program(), {});
+  INFO(joined(own));
+  CHECK(own.state == State::agrees);
+}
+
+TEST_CASE("a changed field is named", "[second-opinion]") {
+  const auto poke = GENERATE(
+      Poke{"e_entry", offsetof(Elf64_Ehdr, e_entry), 0x40, "ELF header: entry was 0x100, is 0x140"},
+      Poke{"e_type", offsetof(Elf64_Ehdr, e_type), ET_EXEC, "ELF header: type was 0x3, is 0x2"},
+      Poke{"e_machine", offsetof(Elf64_Ehdr, e_machine), EM_386,
+           "ELF header: machine was 0x3e, is 0x3"},
+      Poke{"p_flags", Subject::segment(0) + offsetof(Elf64_Phdr, p_flags), 7,
+           "segment 0: flags was 0x5, is 0x7"},
+      Poke{"p_offset", Subject::segment(2) + offsetof(Elf64_Phdr, p_offset), 0x04,
+           "segment 2: offset was 0x300, is 0x304"},
+      Poke{"p_vaddr", Subject::segment(1) + offsetof(Elf64_Phdr, p_vaddr), 0x88,
+           "segment 1: vaddr was 0x280, is 0x288"},
+      Poke{"p_paddr", Subject::segment(1) + offsetof(Elf64_Phdr, p_paddr), 0x88,
+           "segment 1: paddr was 0x280, is 0x288"},
+      Poke{"p_filesz", Subject::segment(0) + offsetof(Elf64_Phdr, p_filesz), 1,
+           "segment 0: filesz was 0x400, is 0x401"},
+      Poke{"p_memsz", Subject::segment(0) + offsetof(Elf64_Phdr, p_memsz), 1,
+           "segment 0: memsz was 0x400, is 0x401"},
+      Poke{"p_align", Subject::segment(2) + offsetof(Elf64_Phdr, p_align), 8,
+           "segment 2: align was 0x4, is 0x8"},
+      Poke{"sh_flags", Subject::section(Subject::kStapsdt) + offsetof(Elf64_Shdr, sh_flags), 2,
+           "section 5 .note.stapsdt: flags was 0x0, is 0x2"},
+      Poke{"sh_addralign", Subject::section(Subject::kStapsdt) + offsetof(Elf64_Shdr, sh_addralign),
+           4, "section 5 .note.stapsdt: addralign was 0x8, is 0x4"},
+      Poke{"sh_name", Subject::kNames + 1, 'x', "section 1 .dynsym: is now xdynsym"},
+      Poke{"st_value", Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_value), 0x24,
+           ".dynsym entry 1 probe_me: value was 0x123, is 0x124"},
+      Poke{"st_size", Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_size), 5,
+           ".dynsym entry 1 probe_me: size was 0x4, is 0x5"},
+      Poke{"st_shndx", Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_shndx), 2,
+           ".dynsym entry 1 probe_me: shndx was 0x1, is 0x2"},
+      Poke{"st_name", Subject::kStrings + 1, 'P', ".dynsym entry 1 probe_me: is now Probe_me"},
+      Poke{"d_val", Subject::kDynamic + 4 * 16 + 8, 4, "dynamic entry 4: value was 0x8, is 0x4"},
+      Poke{"d_tag", Subject::kDynamic + 4 * 16, DT_DEBUG, "dynamic entry 4: tag was 0x1e, is 0x15"},
+      Poke{"contents", Subject::kProbes + 20, 'X', "section 5 .note.stapsdt: other contents"},
+      Poke{"note", Subject::kNote + 16, 'X', "note 0 GNU: other description"});
+  const Pair pair;
+  Subject subject;
+  subject.put(poke.at, static_cast<unsigned char>(poke.value));
+  write_file(pair.after, subject.bytes());
+  const auto opinion = pair.opinion();
+  CAPTURE(poke.what, joined(opinion));
+  CHECK(opinion.state == State::differs);
+  CHECK(std::ranges::find(opinion.differences, poke.expected) != opinion.differences.end());
+}
+
+TEST_CASE("a changed entry of .symtab is named", "[second-opinion]") {
+  const Pair pair;
+  Subject subject;
+  subject.put(Subject::section(Subject::kDynsym) + offsetof(Elf64_Shdr, sh_type),
+              std::uint32_t{SHT_SYMTAB});
+  // LIEF 0.9 counts the entries of .symtab by sh_info.
+  subject.put(Subject::section(Subject::kDynsym) + offsetof(Elf64_Shdr, sh_info), std::uint32_t{2});
+  write_file(pair.before, subject.bytes());
+  subject.put(Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_info),
+              static_cast<unsigned char>(ELF64_ST_INFO(STB_WEAK, STT_FUNC)));
+  write_file(pair.after, subject.bytes());
+  const auto opinion = pair.opinion({".dynsym"});
+  CHECK(joined(opinion).find(".symtab entry 1 probe_me: binding was 0x1, is 0x2") !=
+        std::string::npos);
+}
+
+TEST_CASE("a section that is named may change in size, place and contents", "[second-opinion]") {
+  const Pair pair;
+  Subject subject;
+  const auto header = Subject::section(Subject::kStapsdt);
+  subject.put(header + offsetof(Elf64_Shdr, sh_size), std::uint64_t{0x10});
+  subject.put(header + offsetof(Elf64_Shdr, sh_offset), std::uint64_t{Subject::kProbes + 8});
+  subject.put(header + offsetof(Elf64_Shdr, sh_addralign), std::uint64_t{4});
+  subject.text(Subject::kProbes + 8, "other bytes");
+  write_file(pair.after, subject.bytes());
+  const auto named = pair.opinion({".note.stapsdt"});
+  INFO(joined(named));
+  CHECK(named.state == State::agrees);
+  CHECK(pair.opinion().state == State::differs);
+
+  subject.put(header + offsetof(Elf64_Shdr, sh_link), std::uint32_t{3});
+  write_file(pair.after, subject.bytes());
+  const auto link = pair.opinion({".note.stapsdt"});
+  CHECK(joined(link) == "section .note.stapsdt: link was 0x0, is 0x3\n");
+}
+
+TEST_CASE("a section may be added or left out only where it is named", "[second-opinion]") {
+  const Pair pair;
+  Subject subject;
+  subject.put(offsetof(Elf64_Ehdr, e_shnum), std::uint16_t{Subject::kCount - 1});
+  write_file(pair.after, subject.bytes());
+  CHECK(pair.opinion({".bss"}).state == State::agrees);
+  CHECK(joined(pair.opinion()) == "sections: there were 8, there are 7\n");
+  CHECK(second_opinion(pair.after, pair.before, {".bss"}).state == State::agrees);
+}
+
+TEST_CASE("a build-id may change where its section is named", "[second-opinion]") {
+  const Pair pair;
+  Subject subject;
+  subject.text(Subject::kNote + 16, "ANOTHER1");
+  write_file(pair.after, subject.bytes());
+  const auto opinion = pair.opinion({".note.gnu.build-id"});
+  INFO(joined(opinion));
+  CHECK(opinion.state == State::agrees);
+}
+
+TEST_CASE("a NOBITS section has no contents to compare", "[second-opinion]") {
+  const Pair pair;
+  Subject subject;
+  subject.text(Subject::kNames + 0x60, "after .shstrtab");  // in what .bss would cover
+  subject.put(Subject::section(Subject::kBss) + offsetof(Elf64_Shdr, sh_offset),
+              std::uint64_t{Subject::kNames});
+  write_file(pair.after, subject.bytes());
+  CHECK(pair.opinion().state == State::agrees);
+}
+
+TEST_CASE("a file that LIEF cannot read is never an agreement", "[second-opinion]") {
+  const Pair pair;
+  const std::string whole = Subject().bytes();
+  const std::string broken = GENERATE(std::string(), std::string("not an ELF file at all"),
+                                      std::string("\x7f"
+                                                  "ELF"),
+                                      std::string(Subject().bytes().substr(0, 0x40)));
+  CAPTURE(broken.size());
+  write_file(pair.after, broken);
+  const auto after = pair.opinion();
+  INFO(joined(after));
+  CHECK(after.state != State::agrees);
+  CHECK_FALSE(joined(after).empty());
+  const auto before = second_opinion(pair.after, pair.before, {});
+  INFO(joined(before));
+  CHECK(before.state != State::agrees);
+}
+
+TEST_CASE("a missing file gives no opinion", "[second-opinion]") {
+  const Pair pair;
+  const auto opinion = second_opinion(pair.folder / "none", pair.after, {});
+  CHECK(opinion.state == State::unavailable);
+  CHECK(opinion.detail.find("LIEF cannot read the file before") == 0);
+}
+
+TEST_CASE("hostile fields end in an answer", "[second-opinion]") {
+  // Every 8-byte field of the headers and tables, all ones.
+  const Pair pair;
+  std::size_t answered = 0;
+  std::size_t agreed = 0;
+  for (std::uint64_t at = 0x10; at + 8 <= Subject().bytes().size(); at += 0x38) {
+    Subject subject;
+    subject.put(at, ~std::uint64_t{0});
+    write_file(pair.after, subject.bytes());
+    const auto opinion = pair.opinion();
+    CAPTURE(at, joined(opinion));
+    CHECK((opinion.state != State::unavailable || !opinion.detail.empty()));
+    CHECK((opinion.state == State::differs) == !opinion.differences.empty());
+    ++answered;
+    if (opinion.state == State::agrees) ++agreed;
+  }
+  CHECK(answered > 20);
+  CHECK(agreed < answered);
+}
+
+TEST_CASE("names from the file are printed without control characters", "[second-opinion]") {
+  const Pair pair;
+  Subject subject;
+  subject.text(Subject::kStrings + 1, "\x1b[2Jx\nE");
+  write_file(pair.after, subject.bytes());
+  const auto opinion = pair.opinion();
+  CHECK(opinion.state == State::differs);
+  CHECK(joined(opinion).find(".dynsym entry 1 probe_me: is now ?[2Jx?E") != std::string::npos);
+}
+
+TEST_CASE("without time or memory there is no opinion, and no child is left", "[second-opinion]") {
+  const Pair pair;
+  const auto late = pair.opinion({}, {.time = std::chrono::seconds(0)});
+  CHECK(late.state == State::unavailable);
+  CHECK(late.detail == "LIEF took longer than 0 s");
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  const auto small = second_opinion(own_program(), own_program(), {},
+                                    {.time = std::chrono::seconds(60), .memory = Size{1 << 16}});
+  CHECK(small.state == State::unavailable);
+  INFO(small.detail);
+  CHECK_FALSE(small.detail.empty());
+#endif
+}
+
+TEST_CASE("a LIEF that hangs is ended, and one that crashes is reported", "[second-opinion]") {
+  // A FIFO that nobody writes to: the child waits in open() or read() until it is ended.
+  const Pair pair;
+  const fs::path fifo = pair.folder / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  SECTION("time") {
+    const auto opinion = second_opinion(fifo, pair.after, {}, {.time = std::chrono::seconds(1)});
+    CHECK(opinion.state == State::unavailable);
+    CHECK(opinion.detail == "LIEF took longer than 1 s at the file before");
+  }
+  SECTION("crash") {
+    const std::string parent = std::to_string(::getpid());
+    const std::string children = "/proc/" + parent + "/task/" + parent + "/children";
+    if (!fs::exists(children)) {
+      WARN("skipped: the kernel does not list children in /proc");
+      return;
+    }
+    const pid_t watcher = ::fork();
+    if (watcher == 0) {
+      for (;;) {
+        std::ifstream list(children);
+        for (pid_t child = 0; list >> child;) {
+          if (child != ::getpid() && !catches_crashes(child)) ::kill(child, SIGSEGV);
+        }
+        ::usleep(1000);
+      }
+    }
+    const auto opinion = second_opinion(fifo, pair.after, {});
+    ::kill(watcher, SIGKILL);
+    ::waitpid(watcher, nullptr, 0);
+    CHECK(opinion.state == State::unavailable);
+    CHECK(opinion.detail.find("LIEF crashed (signal 11)") == 0);
+  }
+}
+
+TEST_CASE("an unnamed file is read through its descriptor", "[second-opinion]") {
+  const Pair pair;
+  const int fd = ::open(pair.after.c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  fs::remove(pair.after);
+  const auto opinion = second_opinion(pair.before, "/proc/self/fd/" + std::to_string(fd), {});
+  ::close(fd);
+  INFO(joined(opinion));
+  CHECK(opinion.state == State::agrees);
+}
+
+TEST_CASE("it works where nobody may wait for children and signals are blocked",
+          "[second-opinion]") {
+  const Pair pair;
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  sigset_t all;
+  sigset_t mask;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_BLOCK, &all, &mask);
+  const auto opinion = pair.opinion();
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::signal(SIGCHLD, before);
+  INFO(joined(opinion));
+  CHECK(opinion.state == State::agrees);
+}
