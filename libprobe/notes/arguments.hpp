@@ -18,7 +18,9 @@ struct Argument {
   std::string operand;  // as written: "%rax", "-20(%rbp)", "[sp, 8]"
   // What kind of operand it is, as far as the machine's grammar tells.
   enum class Kind { constant, registr, memory, other } kind{Kind::other};
-  std::vector<std::string> registers;  // register names in the operand, in order, without '%'
+  // Register names in the operand, in order, without '%'; of ppc64's bare number 9 as gdb names
+  // it, "r9".
+  std::vector<std::string> registers;
 };
 
 // Splits the text of a note of the given machine (EM_*). Never fails; a piece that follows no

@@ -35,13 +35,15 @@ constexpr std::array kAbsolute{
 };
 
 constexpr std::uint32_t R_NONE = 0;  // on every machine of the table
-// R_RISCV_ADD8 .. R_RISCV_SUB64: halves of a difference, never an address on their own.
+
+// R_RISCV_ADD8 .. ADD64, then R_RISCV_SUB8 .. SUB64: the halves of a difference of two symbols.
+constexpr std::uint32_t R_RISCV_ADD8 = 33, R_RISCV_SUB8 = 37, R_RISCV_SUB64 = 40;
 constexpr bool riscv_difference(std::uint16_t machine, std::uint32_t type) {
-  return machine == EM_RISCV && type >= 33 && type <= 40;
+  return machine == EM_RISCV && type >= R_RISCV_ADD8 && type <= R_RISCV_SUB64;
 }
 
 constexpr std::uint64_t low_bytes(std::uint64_t value, unsigned width) {
-  return width >= 8 ? value : value & 0xffffffffU;
+  return width >= 8 ? value : value & ((std::uint64_t{1} << (8 * width)) - 1);
 }
 
 }  // namespace
@@ -76,81 +78,105 @@ const std::vector<Symbol>& NoteRelocator::symbols_of(std::uint32_t table) {
   return found->second;
 }
 
-std::vector<Relocation> NoteRelocator::relocations_of(const Section& table) {
-  if (!afford(table.size)) return {};
+NoteRelocations NoteRelocator::relocations_of(const Section& section) {
+  static const std::vector<Symbol> kNone;
+  NoteRelocations result{.entries = {}, .symbols = &kNone};
+  const auto found = table_of_.find(section.index);
+  if (found == table_of_.end()) return result;
+  const Section& table = *file_.section_at(found->second);
   auto read = file_.relocations(table);
-  if (!read) return {};
+  if (!afford(table.size) || !read) {
+    report_.at(rule::note_reloc, Severity::warning, table.header_offset,
+               fmt::format("relocations of section {}; expected a readable table in section {}, "
+                           "found none",
+                           section.index, table.index));
+    return result;
+  }
   std::ranges::stable_sort(*read, {}, &Relocation::offset);
-  return std::move(*read);
+  result.entries = std::move(*read);
+  result.symbols = &symbols_of(table.link);
+  return result;
 }
 
-NoteRelocator::Target NoteRelocator::resolve(std::uint64_t in_place,
-                                             std::span<const Relocation> at_field,
-                                             const std::vector<Symbol>& symbols, const Note& note) {
-  const unsigned word = file_.header().word();
-  const std::uint16_t machine = file_.header().machine;
-  Target target{.value = in_place};
-  for (const Relocation& relocation : at_field) {
-    if (riscv_difference(machine, relocation.type)) continue;
-    target.relocated = target.unresolved = true;
-    if (relocation.type == R_NONE) return target;
-    const unsigned width = absolute_width(machine, relocation.type);
-    if (width == 0 || width > word || (width < word && file_.header().order == std::endian::big)) {
-      report_.note(rule::note_reloc, Severity::warning, note,
-                   fmt::format("relocation of the note; expected an absolute word of {}, found "
-                               "type {}",
-                               machine_name(machine), relocation.type));
-      return target;
-    }
-    const std::uint64_t addend =
-        relocation.addend ? static_cast<std::uint64_t>(*relocation.addend) : in_place;
-    target.value = low_bytes(addend, width);
-    if (relocation.symbol == 0 || relocation.symbol >= symbols.size()) return target;
-    const Symbol& symbol = symbols[relocation.symbol];
-    // A common symbol's value is its alignment; it and an undefined one have no address yet.
-    if (symbol.shndx == SHN_UNDEF || symbol.shndx == SHN_COMMON) return target;
-    if (symbol.shndx != SHN_ABS) {
-      const Section* home = file_.section_at(symbol.shndx);
-      if (home == nullptr || home->type == SHT_NULL) return target;
-      target.section = symbol.shndx;
-    }
-    target.value = low_bytes(symbol.value.value + addend, width);
-    target.unresolved = false;
+Bytes NoteRelocator::with_differences(const NoteRelocations& relocations, ByteView bytes) const {
+  Bytes changed;
+  const std::endian order = file_.header().order;
+  for (const Relocation& relocation : relocations.entries) {
+    if (!riscv_difference(file_.header().machine, relocation.type)) continue;
+    if (relocation.symbol >= relocations.symbols->size()) continue;
+    const bool subtract = relocation.type >= R_RISCV_SUB8;
+    const unsigned width = 1U << (relocation.type - (subtract ? R_RISCV_SUB8 : R_RISCV_ADD8));
+    const std::uint64_t at = relocation.offset.value;
+    if (at > bytes.size() || bytes.size() - at < width) continue;
+    if (changed.empty()) changed.assign(bytes.begin(), bytes.end());
+    const std::uint64_t term = (*relocations.symbols)[relocation.symbol].value.value +
+                               static_cast<std::uint64_t>(relocation.addend.value_or(0));
+    const std::uint64_t now = load_uint(changed, at, width, order);
+    store_uint(changed, at, width, order, low_bytes(subtract ? now - term : now + term, width));
+  }
+  return changed;
+}
+
+NoteRelocator::Target NoteRelocator::resolve(const Relocation& relocation,
+                                             const std::vector<Symbol>& symbols,
+                                             std::uint64_t in_place, const Note& note) {
+  const ElfHeader& header = file_.header();
+  Target target{.value = in_place, .section = 0, .unresolved = true};
+  if (relocation.type == R_NONE) return target;
+  const unsigned width = absolute_width(header.machine, relocation.type);
+  // A narrow word at the start of a big-endian field would be its upper half.
+  if (width == 0 || width > header.word() ||
+      (width < header.word() && header.order == std::endian::big)) {
+    report_.note(rule::note_reloc, Severity::warning, note,
+                 fmt::format("relocation of the note; expected an absolute word of {}, found type "
+                             "{}",
+                             machine_name(header.machine), relocation.type));
     return target;
   }
+  const std::uint64_t addend =
+      relocation.addend ? static_cast<std::uint64_t>(*relocation.addend) : in_place;
+  target.value = low_bytes(addend, width);
+  if (relocation.symbol == 0 || relocation.symbol >= symbols.size()) return target;
+  const Symbol& symbol = symbols[relocation.symbol];
+  // A common symbol's value is its alignment; it and an undefined one have no address yet.
+  if (symbol.shndx == SHN_UNDEF || symbol.shndx == SHN_COMMON) return target;
+  if (symbol.shndx != SHN_ABS) {
+    const Section* home = file_.section_at(symbol.shndx);
+    if (home == nullptr || home->type == SHT_NULL) return target;
+    target.section = symbol.shndx;
+  }
+  target.value = low_bytes(symbol.value.value + addend, width);
+  target.unresolved = false;
   return target;
 }
 
-void NoteRelocator::apply(const Section& section, std::span<Note> notes,
-                          std::span<const std::uint64_t> descriptors) {
-  const auto table = table_of_.find(section.index);
-  if (table == table_of_.end() || notes.empty()) return;
-  const Section& relocation_table = *file_.section_at(table->second);
-  const std::vector<Relocation> relocations = relocations_of(relocation_table);
-  const std::vector<Symbol>& symbols = symbols_of(relocation_table.link);
-  if (relocations.empty() && relocation_table.size.value != 0) {
-    report_.at(rule::note_reloc, Severity::warning, relocation_table.header_offset,
-               fmt::format("relocations of section {}; expected a readable table in section {}, "
-                           "found none",
-                           section.index, relocation_table.index));
+NoteRelocator::Target NoteRelocator::field(const NoteRelocations& relocations, std::uint64_t at,
+                                           std::uint64_t in_place, const Note& note) {
+  auto next = std::ranges::lower_bound(relocations.entries, VirtAddr{at}, {}, &Relocation::offset);
+  while (next != relocations.entries.end() && next->offset.value == at) {
+    if (!riscv_difference(file_.header().machine, next->type)) {
+      return resolve(*next, *relocations.symbols, in_place, note);
+    }
+    ++next;
   }
+  return {.value = in_place, .section = 0, .unresolved = false};
+}
 
+void NoteRelocator::apply(const NoteRelocations& relocations, std::span<Note> notes,
+                          std::span<const std::uint64_t> descriptors) {
   const unsigned word = file_.header().word();
   for (std::size_t i = 0; i < notes.size(); ++i) {
     Note& note = notes[i];
-    const auto field = [&](unsigned which, VirtAddr& value) {
-      const VirtAddr at{descriptors[i] + std::uint64_t{which} * word};
-      const auto here = std::ranges::lower_bound(relocations, at, {}, &Relocation::offset);
-      const auto end = std::ranges::upper_bound(relocations, at, {}, &Relocation::offset);
-      const Target target = resolve(value.value, std::span(here, end), symbols, note);
-      value = VirtAddr{target.value};
-      return target;
-    };
-    const Target location = field(0, note.location);
+    const Target location = field(relocations, descriptors[i], note.location.value, note);
+    const Target base = field(relocations, descriptors[i] + word, note.base.value, note);
+    const Target semaphore =
+        field(relocations, descriptors[i] + 2 * std::uint64_t{word}, note.semaphore.value, note);
+    note.location = VirtAddr{location.value};
     note.location_section = location.section;
-    note.location_unresolved = location.relocated && location.unresolved;
-    field(1, note.base);
-    note.semaphore_section = field(2, note.semaphore).section;
+    note.location_unresolved = location.unresolved;
+    note.base = VirtAddr{base.value};
+    note.semaphore = VirtAddr{semaphore.value};
+    note.semaphore_section = semaphore.section;
   }
 }
 

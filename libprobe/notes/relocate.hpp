@@ -18,13 +18,26 @@ namespace reprobe {
 // absolute word of that machine. Source: the machines' ELF supplements.
 [[nodiscard]] unsigned absolute_width(std::uint16_t machine, std::uint32_t type);
 
+// The relocations of one note section, by ascending offset, and the symbols they name.
+struct NoteRelocations {
+  std::vector<Relocation> entries;
+  const std::vector<Symbol>* symbols{};
+};
+
 class NoteRelocator {
  public:
   NoteRelocator(const ElfFile& file, NoteReport& report);
 
+  // Empty where no SHT_REL or SHT_RELA section names this one, or where it cannot be read.
+  [[nodiscard]] NoteRelocations relocations_of(const Section& section);
+
+  // riscv: clang leaves namesz and descsz to the linker, as R_RISCV_ADD32 and R_RISCV_SUB32 of two
+  // labels. Gives the section's bytes with such differences in place; empty where it has none.
+  [[nodiscard]] Bytes with_differences(const NoteRelocations& relocations, ByteView bytes) const;
+
   // Rewrites location, base and semaphore of one section's notes. `descriptors`: the offsets of
-  // their descriptors in the section, ascending.
-  void apply(const Section& section, std::span<Note> notes,
+  // their descriptors in the section.
+  void apply(const NoteRelocations& relocations, std::span<Note> notes,
              std::span<const std::uint64_t> descriptors);
 
  private:
@@ -32,14 +45,13 @@ class NoteRelocator {
   struct Target {
     std::uint64_t value{};
     std::uint32_t section{};  // 0: absolute, or not resolved
-    bool relocated{};
     bool unresolved{};
   };
 
-  Target resolve(std::uint64_t in_place, std::span<const Relocation> at_field,
-                 const std::vector<Symbol>& symbols, const Note& note);
-  // The section's relocations by ascending offset; empty where there are none to be had.
-  std::vector<Relocation> relocations_of(const Section& table);
+  Target field(const NoteRelocations& relocations, std::uint64_t at, std::uint64_t in_place,
+               const Note& note);
+  Target resolve(const Relocation& relocation, const std::vector<Symbol>& symbols,
+                 std::uint64_t in_place, const Note& note);
   const std::vector<Symbol>& symbols_of(std::uint32_t table);
   bool afford(Size size);
 

@@ -45,17 +45,39 @@ class FileScanner {
     check_header(section);
     const auto bytes = readable(section);
     if (!bytes || bytes->empty()) return;
-    const std::size_t before = scan_.notes.size();
-    const auto descriptors = scan_note_section({.bytes = *bytes,
-                                                .index = section.index,
-                                                .offset = section.offset,
-                                                .addralign = section.addralign.value,
-                                                .is64 = file_.header().is64,
-                                                .order = file_.header().order},
-                                               scan_, report_);
-    if (!relocatable_) return;
+    if (relocatable_) {
+      object(section, *bytes);
+    } else {
+      scan(section, *bytes);
+    }
+  }
+
+  std::vector<std::uint64_t> scan(const Section& section, ByteView bytes) {
+    return scan_note_section({.bytes = bytes,
+                              .index = section.index,
+                              .offset = section.offset,
+                              .addralign = section.addralign.value,
+                              .is64 = file_.header().is64,
+                              .order = file_.header().order},
+                             scan_, report_);
+  }
+
+  // The note section of an object: what a linker would make of it.
+  void object(const Section& section, ByteView bytes) {
     if (!relocator_) relocator_.emplace(file_, report_);
-    relocator_->apply(section, std::span(scan_.notes).subspan(before), descriptors);
+    const std::size_t notes = scan_.notes.size();
+    const std::size_t foreign = scan_.foreign.size();
+    const NoteRelocations relocations = relocator_->relocations_of(section);
+    const Bytes changed = relocator_->with_differences(relocations, bytes);
+    const auto descriptors = scan(section, changed.empty() ? bytes : ByteView(changed));
+    // `bytes` of a note are the file's, also where another copy was read.
+    for (Note& note : std::span(scan_.notes).subspan(notes)) {
+      note.bytes = bytes.subspan(note.offset, note.size);
+    }
+    for (ForeignNote& note : std::span(scan_.foreign).subspan(foreign)) {
+      note.bytes = bytes.subspan(note.offset, note.size);
+    }
+    relocator_->apply(relocations, std::span(scan_.notes).subspan(notes), descriptors);
   }
 
   void check_header(const Section& section) {

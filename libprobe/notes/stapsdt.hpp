@@ -32,7 +32,9 @@ struct Note : NoteFields {
   std::uint32_t section{};  // index of the section that holds the note
   std::uint64_t offset{};   // of the note header in that section
   FileOffset file_offset;   // of the note header in the file
-  std::uint64_t size{};     // header + name + descriptor + padding, as it stands in the section
+  // Header + name + descriptor + padding, as it stands in the section, and a gap of zeros behind
+  // it where there is one: the next note starts at offset + size.
+  std::uint64_t size{};
   ByteView bytes;           // those bytes; the last note's may lack its padding
   // ET_REL: the section that holds the site / the base / the counter, from the relocations; the
   // fields above are then offsets in it. 0 elsewhere, and where no relocation applies.
@@ -46,7 +48,8 @@ struct Note : NoteFields {
   bool canonical{true};
 };
 
-// A note in .note.stapsdt that is not a stapsdt probe.
+// A note in .note.stapsdt that is not a stapsdt probe: another owner's, or one with the owner
+// "stapsdt" whose descriptor cannot be decoded.
 struct ForeignNote {
   std::uint32_t section{};
   std::uint64_t offset{};
@@ -66,9 +69,10 @@ struct NoteScan {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> stopped;
 };
 
-// Reads every SHT_NOTE section named .note.stapsdt. The alignment that reads without remainder is
-// found out (4, then 8) rather than believed from sh_addralign. In ET_REL the relocations of the
-// section are applied first. Never fails: what cannot be read is in `findings` and `stopped`.
+// Reads every SHT_NOTE section named .note.stapsdt. The alignment that reads most notes is found
+// out (4, then 8) rather than believed from sh_addralign. In ET_REL the relocations of the section
+// are applied first. Never fails: what cannot be read is in `findings` (rules: notes/rules.hpp)
+// and `stopped`.
 [[nodiscard]] NoteScan scan_notes(const ElfFile& file);
 
 // The canonical bytes of a note: namesz 8, type 3, descsz ending at the arguments' NUL, padded to

@@ -10,7 +10,7 @@ using namespace reprobe;
 using namespace reprobe::test;
 
 const NoteFields kProbe{VirtAddr{0x11223344}, VirtAddr{0x2004}, VirtAddr{0x4010}, "prov", "probe",
-                         "-4@%eax 8@$7"};
+                        "-4@%eax 8@$7"};
 
 // The note of kProbe, byte by byte.
 Bytes golden(bool is64, std::endian order) {
