@@ -7,6 +7,7 @@
 
 #include "libprobe/code/decode_rules.hpp"
 #include "libprobe/code/machine.hpp"
+#include "libprobe/code/x86_length.hpp"
 
 namespace reprobe {
 namespace {
@@ -117,7 +118,11 @@ std::optional<Decoder> Decoder::open(const ElfHeader& header, bool thumb) {
 std::optional<Instruction> Decoder::decode(ByteView bytes, VirtAddr address) const {
   if (has_decode_rules(header_.machine)) return decode_by_rules(bytes, address, header_, thumb_);
   const cs_insn* insn = capstone_->disassemble(bytes, address);
-  if (insn == nullptr) return std::nullopt;
+  if (insn == nullptr) {
+    const auto size = x86_length_by_map(bytes, header_.machine == EM_X86_64);
+    if (!size) return std::nullopt;
+    return Instruction{address, *size, Flow::next, {}};
+  }
   Instruction instruction{address, Size{insn->size}, Capstone::x86_flow(*insn, bytes), {}};
   const bool branch = instruction.flow == Flow::jump || instruction.flow == Flow::conditional ||
                       instruction.flow == Flow::call;

@@ -148,7 +148,9 @@ std::optional<FrameReader::Cie> FrameReader::parse_cie(VirtAddr address) const {
   if (augmentation->front() != 'z' || !cursor.uleb128()) return std::nullopt;
   cie.sized_augmentation = true;
   for (const char c : augmentation->substr(1)) {
-    if (c == 'S' || c == 'B' || c == 'G') continue;  // signal frame, B key, MTE frame: no data
+    // A signal trampoline's FDE starts a byte before its code, at no instruction.
+    if (c == 'S') return std::nullopt;
+    if (c == 'B' || c == 'G') continue;  // B key, MTE frame: no data
     const auto encoding = cursor.fixed(1);
     if (!encoding) return std::nullopt;
     const auto value = static_cast<unsigned>(*encoding);

@@ -5,12 +5,10 @@
 #include <cstddef>
 
 #include "libprobe/code/machine.hpp"
+#include "libprobe/code/x86_length.hpp"
 
 namespace reprobe {
 namespace {
-
-// An instruction longer than this raises #GP (Intel SDM 2.3.11).
-constexpr std::size_t kLongestX86 = 15;
 
 unsigned byte_at(ByteView bytes, std::size_t at) { return std::to_integer<unsigned>(bytes[at]); }
 
@@ -23,30 +21,6 @@ bool starts_with(ByteView bytes, const std::array<unsigned char, N>& pattern) {
 
 constexpr std::array<unsigned char, 5> kNop5{0x0f, 0x1f, 0x44, 0x00, 0x00};
 constexpr std::array<unsigned char, 10> kNop10{0x66, 0x2e, 0x0f, 0x1f, 0x84, 0x00, 0, 0, 0, 0};
-
-bool is_segment_or_size_prefix(unsigned byte) {
-  return byte == 0x66 || byte == 0x67 || byte == 0x2e || byte == 0x36 || byte == 0x3e ||
-         byte == 0x26 || byte == 0x64 || byte == 0x65;
-}
-
-// Bytes of a ModRM operand (ModRM, SIB, displacement) that starts at `at`; 0 where it is cut off.
-// Intel SDM volume 2, tables 2-2 and 2-3 (32-bit and 64-bit address forms).
-std::size_t modrm_size(ByteView bytes, std::size_t at) {
-  if (at >= bytes.size()) return 0;
-  const unsigned mod = byte_at(bytes, at) >> 6;
-  const unsigned rm = byte_at(bytes, at) & 7;
-  std::size_t size = 1;
-  if (mod == 3) return size;
-  unsigned base = rm;
-  if (rm == 4) {
-    if (at + 1 >= bytes.size()) return 0;
-    base = byte_at(bytes, at + 1) & 7;
-    ++size;
-  }
-  if (mod == 1) size += 1;
-  if (mod == 2 || (mod == 0 && base == 5)) size += 4;
-  return size;
-}
 
 // i386 padding of older assemblers: an instruction that moves %esi or %edi to itself. Gives its
 // size, 0 for none.
@@ -71,11 +45,9 @@ std::size_t i386_self_move(ByteView bytes) {
 // Nops with prefixes and operands: size of the instruction, 0 where it is none.
 std::size_t x86_long_nop(ByteView bytes, std::uint16_t machine) {
   std::size_t at = 0;
-  while (at < bytes.size() && is_segment_or_size_prefix(byte_at(bytes, at))) ++at;
-  const bool address16 =
-      machine == EM_386 &&
-      std::find(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(at), std::byte{0x67}) !=
-          bytes.begin() + static_cast<std::ptrdiff_t>(at);
+  bool address16 = false;
+  for (; at < bytes.size() && is_size_or_segment_prefix(bytes[at]); ++at)
+    address16 |= machine == EM_386 && bytes[at] == std::byte{0x67};
   // REX without B: with B, 90 is xchg %r8,%rax (Intel SDM, XCHG). On i386 it is inc/dec.
   if (machine == EM_X86_64 && at < bytes.size()) {
     const unsigned rex = byte_at(bytes, at);
