@@ -1,0 +1,52 @@
+#!/bin/bash
+# fuzz_test.sh SOURCE BUILD [SECONDS]: builds the fuzz target of the tree SOURCE in the folder
+# BUILD, replays the inputs that once found something, then fuzzes for a short while (default 30 s)
+# from small valid files. What it finds is kept in BUILD/found.
+set -uo pipefail
+source=$(realpath "$1")
+build=$2
+seconds=${3:-30}
+
+skip() { echo "SKIP: $*"; exit 77; }
+
+for tool in cmake ninja python3 clang++-14; do
+  command -v "$tool" >/dev/null || skip "no $tool"
+done
+mkdir -p "$build"
+build=$(realpath "$build")
+cd "$build" || exit 1
+echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' >probe.cpp
+clang++-14 -fsanitize=fuzzer,address probe.cpp -o probe 2>probe.log ||
+  skip "clang++-14 cannot link libFuzzer (libclang-rt-14-dev)"
+
+launcher=()
+command -v ccache >/dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+if ! (cd "$source" && cmake --preset fuzz -B "$build" "${launcher[@]}") >configure.log 2>&1; then
+  cat configure.log
+  exit 1
+fi
+if ! cmake --build . --target fuzz_file >build.log 2>&1; then
+  tail -n 40 build.log
+  exit 1
+fi
+
+rm -rf seeds run
+mkdir -p found run
+python3 "$source/tests/fuzz/make_seeds.py" seeds || exit 1
+limits=(-timeout=10 -rss_limit_mb=2048 -max_len=16384 -artifact_prefix="$build/found/")
+
+# Each file of the corpus is one run: a failure names it.
+if ! tests/fuzz/fuzz_file -runs=0 "${limits[@]}" "$source/tests/fuzz/corpus" seeds \
+  >replay.log 2>&1; then
+  tail -n 60 replay.log
+  echo "FAILED: an input of the corpus"
+  exit 1
+fi
+grep -E 'files found|DONE' replay.log
+if ! tests/fuzz/fuzz_file -max_total_time="$seconds" -print_final_stats=1 "${limits[@]}" run \
+  "$source/tests/fuzz/corpus" seeds >fuzz.log 2>&1; then
+  tail -n 60 fuzz.log
+  echo "FAILED: the input is in $build/found"
+  exit 1
+fi
+grep -E 'DONE|stat::' fuzz.log
