@@ -151,6 +151,7 @@ Branch s390_branch(std::uint64_t w, unsigned size) {
     return mask == 0 ? Flow::next : mask == 15 ? always : Flow::conditional;
   };
   if (size == 2) {
+    if (w <= 1) return {Flow::trap, {}};  // 0000 and 0001 stop the program: abort(), breakpoints
     const std::uint64_t target = bits(w, 0, 4);
     if (op == 0x07 && target != 0) return {masked(target == 14 ? Flow::ret : Flow::jump), {}};
     if ((op == 0x05 || op == 0x0d) && target != 0) return {Flow::call, {}};  // balr, basr
@@ -167,6 +168,8 @@ Branch s390_branch(std::uint64_t w, unsigned size) {
     switch (bits(w, 16, 4)) {
       case 4: {  // brc
         const Flow flow = masked(Flow::jump);
+        // GCC's trap jumps to its own second halfword, 0001, which is no instruction.
+        if (relative == 2) return {flow == Flow::jump ? Flow::trap : Flow::next, {}};
         return flow == Flow::next ? Branch{} : Branch{flow, relative};
       }
       case 5:  // bras
@@ -259,9 +262,10 @@ std::optional<Decoded> decode_s390(ByteView bytes) {
   // The two highest bits give the length (Principles of Operation, "Instruction Formats").
   const std::uint64_t first = load_uint(bytes, 0, 1, std::endian::big);
   const unsigned size = first < 0x40 ? 2 : first < 0xc0 ? 4 : 6;
-  if (bytes.size() < size || first == 0) return std::nullopt;  // 00 is no operation code
+  if (bytes.size() < size) return std::nullopt;
   std::uint64_t w = 0;
   for (std::size_t i = 0; i < size; ++i) w = w << 8 | load_uint(bytes, i, 1, std::endian::big);
+  if (first == 0 && w > 1) return std::nullopt;  // 00 is no operation code
   return Decoded{size, s390_branch(w, size)};
 }
 
