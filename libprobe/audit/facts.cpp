@@ -18,6 +18,16 @@ bool is_x86(const ElfHeader& header) {
   return header.machine == EM_X86_64 || header.machine == EM_386;
 }
 
+// Do the headers of sections and segments agree about where code is? Tools that move only one of
+// them (objcopy --change-section-address) leave a file whose section headers prove nothing.
+bool sections_agree(const ElfFile& file) {
+  return std::ranges::all_of(file.sections(), [&](const Section& section) {
+    if (!section.executable() || section.nobits() || section.size.value == 0) return true;
+    const auto offset = file.offset_of(section.addr);
+    return offset && *offset == section.offset;
+  });
+}
+
 Place place_of(const ElfFile& file, const Probe& probe, bool have_code_sections) {
   if (file.header().type == ET_REL) {
     const Section* section = file.section_at(probe.note.location_section);
@@ -27,8 +37,8 @@ Place place_of(const ElfFile& file, const Probe& probe, bool have_code_sections)
   const Segment* segment = file.load_segment(probe.site);
   const Section* section = file.section_containing(probe.site);
   if (section != nullptr && section->executable()) return Place::executable;
-  if (!have_code_sections && segment != nullptr && (segment->flags & PF_X) != 0) {
-    return Place::executable;
+  if (segment != nullptr && (segment->flags & PF_X) != 0) {
+    return have_code_sections ? Place::only_segment : Place::executable;
   }
   return section != nullptr || segment != nullptr ? Place::not_executable : Place::outside;
 }
@@ -114,13 +124,17 @@ std::size_t stray_nops_before(const ElfFile& file, const Probe& probe,
   return count;
 }
 
+bool may_be_code(const Probe& probe) {
+  return probe.facts.place == Place::executable || probe.facts.place == Place::only_segment;
+}
+
 // Boundaries of all sites, decoded once per function. A byte that is neither a nop nor what a
 // patching tool leaves needs no decoding: it is no site.
 void check_all_boundaries(const ElfFile& file, std::vector<Probe>& probes) {
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<std::size_t>> by_function;
   for (std::size_t i = 0; i < probes.size(); ++i) {
     const SiteFacts& facts = probes[i].facts;
-    if (facts.place != Place::executable || !facts.has_bytes || !facts.function) continue;
+    if (!may_be_code(probes[i]) || !facts.has_bytes || !facts.function) continue;
     if (facts.nop.kind == NopKind::none && !facts.looks_patched) continue;
     by_function[{probes[i].note.location_section, facts.function->start.value}].push_back(i);
   }
@@ -149,9 +163,10 @@ bool no_code_bytes(const ElfFile& file) {
 void gather_facts(const ElfFile& file, ProbeFile& result) {
   std::vector<Probe>& probes = result.probes;
   const bool relocatable = file.header().type == ET_REL;
-  const bool have_code_sections =
-      std::ranges::any_of(file.sections(), [](const Section& s) { return s.executable(); });
   result.debug_file = no_code_bytes(file);
+  const bool have_code_sections =
+      std::ranges::any_of(file.sections(), [](const Section& s) { return s.executable(); }) &&
+      (relocatable || result.debug_file || sections_agree(file));
 
   std::vector<CodeAddress> addresses;
   std::vector<std::size_t> asked;
@@ -168,7 +183,7 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
         probe.site_offset = FileOffset{section->offset.value + probe.site.value};
       }
     }
-    if (probe.facts.place != Place::executable) continue;
+    if (!may_be_code(probe)) continue;
     addresses.push_back({probe.site, probe.note.location_section});
     asked.push_back(i);
     sites.insert(probe.site.value);
@@ -179,6 +194,7 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
   result.has_unwind = lookup.has_unwind;
   const KeptRelocations kept(file, result.scan);
   const auto decoder = Decoder::open(file.header(), false);
+  result.machine_known = decoder.has_value();
   for (std::size_t k = 0; k < asked.size(); ++k) {
     Probe& probe = probes[asked[k]];
     probe.facts.function = std::move(lookup.functions[k]);
@@ -190,7 +206,12 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
     const auto instruction = decoder->decode(bytes, probe.site);
     probe.facts.looks_patched = instruction && instruction->transfers_control();
   }
-  for (Probe& probe : probes) probe.facts.relocation = kept.about(probe.note);
+  for (Probe& probe : probes) {
+    probe.facts.relocation = kept.about(probe.note);
+    probe.facts.site_if_shifted =
+        result.shift.distance != 0 && !result.shift.proven &&
+        is_site(file, VirtAddr{probe.note.location.value + result.shift.distance});
+  }
   check_all_boundaries(file, probes);
 }
 

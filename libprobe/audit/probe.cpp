@@ -8,9 +8,14 @@ namespace {
 
 // libbpf (parse_usdt_note) moves the location only where both bases are known: linkers that drop
 // .stapsdt.base write 0 into the note.
-VirtAddr moved(VirtAddr address, const Note& note, std::optional<VirtAddr> base, bool is64) {
-  if (!base || base->value == 0 || note.base.value == 0) return address;
-  const std::uint64_t result = address.value + (base->value - note.base.value);
+VirtAddr moved(VirtAddr address, const Note& note, const ProbeFile& file, bool is64) {
+  std::uint64_t distance = 0;
+  if (file.base && file.base->value != 0 && note.base.value != 0) {
+    distance = file.base->value - note.base.value;
+  } else if (file.shift.proven) {
+    distance = file.shift.distance;
+  }
+  const std::uint64_t result = address.value + distance;
   return VirtAddr{is64 ? result : result & 0xffffffffU};
 }
 
@@ -21,9 +26,9 @@ bool writable(const ElfFile& file, VirtAddr address) {
 
 // Consumers disagree about moving the counter (gdb does, libbpf does not): the address that is
 // writable data decides; where neither is, the note's own.
-VirtAddr semaphore_address(const ElfFile& file, const Note& note, std::optional<VirtAddr> base) {
+VirtAddr semaphore_address(const ElfFile& file, const Note& note, const ProbeFile& probes) {
   if (note.semaphore.value == 0) return note.semaphore;
-  const VirtAddr other = moved(note.semaphore, note, base, file.header().is64);
+  const VirtAddr other = moved(note.semaphore, note, probes, file.header().is64);
   return other != note.semaphore && writable(file, other) ? other : note.semaphore;
 }
 
@@ -36,13 +41,14 @@ ProbeFile read_probes(const ElfFile& file) {
     if (const Section* base = file.section(kBaseSection); base != nullptr && base->allocated()) {
       result.base = base->addr;
     }
+    if (!result.base) result.shift = find_shift(file, result.scan);
   }
   result.probes.reserve(result.scan.notes.size());
   for (const Note& note : result.scan.notes) {
     Probe probe;
     probe.note = note;
-    probe.site = moved(note.location, note, result.base, file.header().is64);
-    probe.semaphore = semaphore_address(file, note, result.base);
+    probe.site = moved(note.location, note, result, file.header().is64);
+    probe.semaphore = semaphore_address(file, note, result);
     probe.arguments = parse_arguments(note.arguments, file.header().machine);
     result.probes.push_back(std::move(probe));
   }

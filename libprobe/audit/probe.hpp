@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/audit/shift.hpp"
 #include "libprobe/code/boundary.hpp"
 #include "libprobe/code/functions.hpp"
 #include "libprobe/code/nop.hpp"
@@ -24,7 +25,8 @@ enum class Verdict {
 
 // What the address itself tells, before any byte is looked at.
 enum class Place {
-  executable,      // in an executable section (or segment, where there are no sections)
+  executable,      // in an executable section (or segment, where sections cannot tell)
+  only_segment,    // in a section without SHF_EXECINSTR that is mapped executable all the same
   not_executable,  // in a section or segment without code, or in the headers
   outside,         // in no segment and no section
 };
@@ -41,6 +43,8 @@ struct SiteFacts {
   Place place{Place::outside};
   bool has_bytes{};  // the file holds the bytes at the site
   Nop nop;
+  // It would be a site with a shift that is possible but not proven.
+  bool site_if_shifted{};
   // The instruction at the site is a jump, call or trap: what a patching tool leaves there.
   bool looks_patched{};
   BoundaryCheck boundary;
@@ -54,7 +58,8 @@ struct SiteFacts {
 struct Probe {
   Note note;
   // Where the site is: location, moved by the difference between .stapsdt.base and note.base
-  // where both are known (libbpf parse_usdt_note). In ET_REL an offset in note.location_section.
+  // where both are known (libbpf parse_usdt_note), else by ProbeFile::shift. In ET_REL an offset
+  // in note.location_section.
   VirtAddr site;
   VirtAddr semaphore;  // moved likewise where the moved address is the writable one; 0: none
   std::optional<FileOffset> site_offset;
@@ -73,7 +78,9 @@ struct ProbeFile {
   std::optional<VirtAddr> base;  // address of .stapsdt.base, where the file has it
   bool has_symtab{};
   bool has_unwind{};
-  bool debug_file{};  // no executable section has bytes (objcopy --only-keep-debug)
+  Shift shift;           // only where `base` cannot tell
+  bool machine_known{};  // its nop is known
+  bool debug_file{};     // no executable section has bytes (objcopy --only-keep-debug)
 };
 
 // Reads the notes of a file and judges each. Never fails: what could not be read is in

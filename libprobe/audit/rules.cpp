@@ -78,6 +78,15 @@ void base_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Fin
         "--gc-sections";
     out.push_back(std::move(finding));
   }
+  if (probes.shift.distance != 0) {
+    Finding finding;
+    finding.rule = "base-shift";
+    finding.severity = Severity::error;
+    finding.message = "the file was moved after the link and its notes were not";
+    finding.evidence.push_back(probes.shift.evidence);
+    finding.hint = "reprobe fix rewrites location and semaphore to the file's addresses";
+    out.push_back(std::move(finding));
+  }
   if (count == 0) return;
   const Probe& first = *std::ranges::find_if(probes.probes, differs);
   Finding finding =

@@ -29,8 +29,9 @@ std::string spot(const Probe& probe) {
 }
 
 // A proof that the site is not in the file, or "". Each stands alone.
-std::string proof_of_death(const Probe& probe, bool relocatable) {
+std::string proof_of_death(const Probe& probe, const ProbeFile& file, bool relocatable) {
   const SiteFacts& facts = probe.facts;
+  if (facts.site_if_shifted) return "";
   if (facts.relocation == RelocationSays::discarded) {
     return "the kept relocation of the location is R_*_NONE: the linker discarded its section";
   }
@@ -40,13 +41,18 @@ std::string proof_of_death(const Probe& probe, bool relocatable) {
   switch (facts.place) {
     case Place::outside:
       return fmt::format("{:#x} lies in no segment", probe.site.value);
+    case Place::only_segment:
+      // Headers and constants share a segment with code in many files; but where a symbol or an
+      // FDE covers a nop, it is code whose section lost its flag.
+      if (facts.nop.kind != NopKind::none && facts.function) return "";
+      [[fallthrough]];
     case Place::not_executable:
       return fmt::format("{:#x} lies in {}, not in code", probe.site.value,
                          probe.section.empty() ? "no section" : probe.section);
     case Place::executable:
       break;
   }
-  if (!facts.has_bytes) return "";
+  if (!facts.has_bytes || !file.machine_known) return "";
   if (facts.boundary.result == Boundary::no) {
     return fmt::format("{} is no instruction boundary: {}", spot(probe), facts.boundary.detail);
   }
@@ -96,7 +102,7 @@ class Judge {
  private:
   void find_the_dead() {
     for (std::size_t i = 0; i < probes_.size(); ++i) {
-      std::string proof = proof_of_death(probes_[i], relocatable_);
+      std::string proof = proof_of_death(probes_[i], file_, relocatable_);
       if (proof.empty()) continue;
       dead_[i] = true;
       conclude(i, Verdict::dangling, std::move(proof));
@@ -170,8 +176,20 @@ class Judge {
     if (facts.place == Place::executable && !facts.has_bytes) {
       return conclude(i, Verdict::unknown, "the code at the site is not in this file");
     }
+    if (facts.site_if_shifted) {
+      return conclude(i, Verdict::ambiguous,
+                      "the file may have been moved after the link: " + file_.shift.evidence);
+    }
+    if (facts.place == Place::only_segment) {
+      return conclude(i, Verdict::ambiguous,
+                      fmt::format("nop at {}, in {}, which is not marked executable", spot(probe),
+                                  probe.section.empty() ? "no section" : probe.section));
+    }
     if (facts.place != Place::executable) {
       return conclude(i, Verdict::unknown, "the location has no relocation");
+    }
+    if (!file_.machine_known) {
+      return conclude(i, Verdict::unknown, "the nop of this machine is not known");
     }
     const std::vector<Doubt> doubts = doubts_about(i);
     std::vector<std::string> evidence;
