@@ -23,19 +23,20 @@
 
 #include "libprobe/verify/second_opinion_lief.hpp"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define REPROBE_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-#define REPROBE_SANITIZED 1
-#endif
-#endif
-
 namespace reprobe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// The sanitizers reserve terabytes of addresses: RLIMIT_AS cannot be used with them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kLimitsMemory = false;
+#elif defined(__has_feature)
+constexpr bool kLimitsMemory = !__has_feature(address_sanitizer) &&
+                               !__has_feature(thread_sanitizer) && !__has_feature(memory_sanitizer);
+#else
+constexpr bool kLimitsMemory = true;
+#endif
 
 // The child's report: lines that begin with one of these.
 constexpr char kReading = 'R';      // what LIEF reads from now on
@@ -82,10 +83,10 @@ std::uint64_t mapped_now() {
 void set_limits(const SecondOpinionLimits& limits) {
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_CPU, static_cast<std::uint64_t>(limits.time.count()) + 1);
-#ifndef REPROBE_SANITIZED
-  const auto memory = checked_add(mapped_now(), limits.memory.value);
-  limit(RLIMIT_AS, memory.value_or(RLIM_INFINITY));
-#endif
+  if (kLimitsMemory) {
+    const auto memory = checked_add(mapped_now(), limits.memory.value);
+    limit(RLIMIT_AS, memory.value_or(RLIM_INFINITY));
+  }
 }
 
 // LIEF logs to both streams; the handlers and the blocked signals are those of the caller's
