@@ -2,21 +2,19 @@
 // The subject is this test program's own file, or a small ELF file whose bytes are written here.
 #include "libprobe/verify/second_opinion.hpp"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
 #include "commit_folder.hpp"
+#include "small_library.hpp"
 
 using namespace reprobe;
 using namespace reprobe::testing;
@@ -24,97 +22,6 @@ namespace fs = std::filesystem;
 using State = SecondOpinion::State;
 
 namespace {
-
-// An ELF64 shared library with one PT_LOAD, one PT_DYNAMIC and a symbol, laid out by hand.
-class Subject {
- public:
-  static constexpr std::uint64_t kSymbols = 0x200;
-  static constexpr std::uint64_t kStrings = 0x240;
-  static constexpr std::uint64_t kDynamic = 0x280;
-  static constexpr std::uint64_t kNote = 0x300;
-  static constexpr std::uint64_t kProbes = 0x340;
-  static constexpr std::uint64_t kNames = 0x380;
-  static constexpr std::uint64_t kSections = 0x400;
-  enum Index { kNull, kDynsym, kDynstr, kDynamicSection, kNoteSection, kStapsdt, kShstrtab, kBss };
-  static constexpr std::size_t kCount = 8;
-
-  Subject() : bytes_(kSections + kCount * sizeof(Elf64_Shdr), 0) {
-    Elf64_Ehdr header{};
-    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-    header.e_ident[EI_CLASS] = ELFCLASS64;
-    header.e_ident[EI_DATA] = ELFDATA2LSB;
-    header.e_ident[EI_VERSION] = EV_CURRENT;
-    header.e_type = ET_DYN;
-    header.e_machine = EM_X86_64;
-    header.e_version = EV_CURRENT;
-    header.e_entry = 0x100;
-    header.e_phoff = sizeof header;
-    header.e_shoff = kSections;
-    header.e_ehsize = sizeof header;
-    header.e_phentsize = sizeof(Elf64_Phdr);
-    header.e_phnum = 3;
-    header.e_shentsize = sizeof(Elf64_Shdr);
-    header.e_shnum = kCount;
-    header.e_shstrndx = kShstrtab;
-    put(0, header);
-    put(segment(0), Elf64_Phdr{PT_LOAD, PF_R | PF_X, 0, 0, 0, 0x400, 0x400, 0x1000});
-    put(segment(1), Elf64_Phdr{PT_DYNAMIC, PF_R, kDynamic, kDynamic, kDynamic, 0x60, 0x60, 8});
-    put(segment(2), Elf64_Phdr{PT_NOTE, PF_R, kNote, kNote, kNote, 0x18, 0x18, 4});
-
-    put(kSymbols + sizeof(Elf64_Sym),
-        Elf64_Sym{1, ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), 0, 1, 0x123, 4});
-    text(kStrings, std::string("\0probe_me\0", 10));
-    put(kDynamic, std::array{Elf64_Dyn{DT_STRTAB, {kStrings}}, Elf64_Dyn{DT_SYMTAB, {kSymbols}},
-                             Elf64_Dyn{DT_STRSZ, {10}}, Elf64_Dyn{DT_SYMENT, {24}},
-                             Elf64_Dyn{DT_FLAGS, {DF_BIND_NOW}}, Elf64_Dyn{DT_NULL, {0}}});
-    put(kNote, std::array<std::uint32_t, 3>{4, 8, NT_GNU_BUILD_ID});
-    text(kNote + 12, std::string("GNU\0identity", 12));
-    put(kProbes, std::array<std::uint32_t, 3>{8, 4, 3});
-    text(kProbes + 12, std::string("stapsdt\0abcd", 12));
-    sections();
-  }
-
-  static constexpr std::uint64_t segment(std::uint64_t index) {
-    return sizeof(Elf64_Ehdr) + index * sizeof(Elf64_Phdr);
-  }
-  static constexpr std::uint64_t section(std::uint64_t index) {
-    return kSections + index * sizeof(Elf64_Shdr);
-  }
-
-  template <typename T>
-  void put(std::uint64_t at, const T& value) {
-    std::memcpy(bytes_.data() + at, &value, sizeof value);
-  }
-  void text(std::uint64_t at, const std::string& text) {
-    std::copy(text.begin(), text.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  [[nodiscard]] const std::string& bytes() const { return bytes_; }
-
- private:
-  void sections() {
-    std::string names(1, '\0');
-    const auto add = [&](Index index, const char* name, std::uint32_t type, std::uint64_t flags,
-                         std::uint64_t offset, std::uint64_t size, std::uint32_t link,
-                         std::uint64_t entry) {
-      const auto name_at = static_cast<std::uint32_t>(names.size());
-      const std::uint64_t address = (flags & SHF_ALLOC) != 0 ? offset : 0;
-      put(section(index), Elf64_Shdr{name_at, type, flags, address, offset, size, link,
-                                     index == kDynsym ? 1U : 0U, 8, entry});
-      names.append(name).push_back('\0');
-    };
-    add(kDynsym, ".dynsym", SHT_DYNSYM, SHF_ALLOC, kSymbols, 48, kDynstr, sizeof(Elf64_Sym));
-    add(kDynstr, ".dynstr", SHT_STRTAB, SHF_ALLOC, kStrings, 10, 0, 0);
-    add(kDynamicSection, ".dynamic", SHT_DYNAMIC, SHF_ALLOC, kDynamic, 0x60, kDynstr,
-        sizeof(Elf64_Dyn));
-    add(kNoteSection, ".note.gnu.build-id", SHT_NOTE, SHF_ALLOC, kNote, 0x14, 0, 0);
-    add(kStapsdt, ".note.stapsdt", SHT_NOTE, 0, kProbes, 0x18, 0, 0);
-    add(kBss, ".bss", SHT_NOBITS, SHF_ALLOC | SHF_WRITE, kNames, 0x20, 0, 0);
-    add(kShstrtab, ".shstrtab", SHT_STRTAB, 0, kNames, 0x60, 0, 0);
-    text(kNames, names);
-  }
-
-  std::string bytes_;
-};
 
 // One field of the second file differs from the first.
 struct Poke {
@@ -129,8 +36,8 @@ struct Pair {
   fs::path before = folder / "before";
   fs::path after = folder / "after";
   Pair() {
-    write_file(before, Subject().bytes());
-    write_file(after, Subject().bytes());
+    write_file(before, SmallLibrary().bytes());
+    write_file(after, SmallLibrary().bytes());
   }
   [[nodiscard]] SecondOpinion opinion(const std::vector<std::string>& changed = {},
                                       const SecondOpinionLimits& limits = {}) const {
@@ -185,38 +92,42 @@ TEST_CASE("a changed field is named", "[second-opinion]") {
       Poke{"e_type", offsetof(Elf64_Ehdr, e_type), ET_EXEC, "ELF header: type was 0x3, is 0x2"},
       Poke{"e_machine", offsetof(Elf64_Ehdr, e_machine), EM_386,
            "ELF header: machine was 0x3e, is 0x3"},
-      Poke{"p_flags", Subject::segment(0) + offsetof(Elf64_Phdr, p_flags), 7,
+      Poke{"p_flags", SmallLibrary::segment(0) + offsetof(Elf64_Phdr, p_flags), 7,
            "segment 0: flags was 0x5, is 0x7"},
-      Poke{"p_offset", Subject::segment(2) + offsetof(Elf64_Phdr, p_offset), 0x04,
+      Poke{"p_offset", SmallLibrary::segment(2) + offsetof(Elf64_Phdr, p_offset), 0x04,
            "segment 2: offset was 0x300, is 0x304"},
-      Poke{"p_vaddr", Subject::segment(1) + offsetof(Elf64_Phdr, p_vaddr), 0x88,
+      Poke{"p_vaddr", SmallLibrary::segment(1) + offsetof(Elf64_Phdr, p_vaddr), 0x88,
            "segment 1: vaddr was 0x280, is 0x288"},
-      Poke{"p_paddr", Subject::segment(1) + offsetof(Elf64_Phdr, p_paddr), 0x88,
+      Poke{"p_paddr", SmallLibrary::segment(1) + offsetof(Elf64_Phdr, p_paddr), 0x88,
            "segment 1: paddr was 0x280, is 0x288"},
-      Poke{"p_filesz", Subject::segment(0) + offsetof(Elf64_Phdr, p_filesz), 1,
+      Poke{"p_filesz", SmallLibrary::segment(0) + offsetof(Elf64_Phdr, p_filesz), 1,
            "segment 0: filesz was 0x400, is 0x401"},
-      Poke{"p_memsz", Subject::segment(0) + offsetof(Elf64_Phdr, p_memsz), 1,
+      Poke{"p_memsz", SmallLibrary::segment(0) + offsetof(Elf64_Phdr, p_memsz), 1,
            "segment 0: memsz was 0x400, is 0x401"},
-      Poke{"p_align", Subject::segment(2) + offsetof(Elf64_Phdr, p_align), 8,
+      Poke{"p_align", SmallLibrary::segment(2) + offsetof(Elf64_Phdr, p_align), 8,
            "segment 2: align was 0x4, is 0x8"},
-      Poke{"sh_flags", Subject::section(Subject::kStapsdt) + offsetof(Elf64_Shdr, sh_flags), 2,
+      Poke{"sh_flags",
+           SmallLibrary::section(SmallLibrary::kStapsdt) + offsetof(Elf64_Shdr, sh_flags), 2,
            "section 5 .note.stapsdt: flags was 0x0, is 0x2"},
-      Poke{"sh_addralign", Subject::section(Subject::kStapsdt) + offsetof(Elf64_Shdr, sh_addralign),
-           4, "section 5 .note.stapsdt: addralign was 0x8, is 0x4"},
-      Poke{"sh_name", Subject::kNames + 1, 'x', "section 1 .dynsym: is now xdynsym"},
-      Poke{"st_value", Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_value), 0x24,
+      Poke{"sh_addralign",
+           SmallLibrary::section(SmallLibrary::kStapsdt) + offsetof(Elf64_Shdr, sh_addralign), 4,
+           "section 5 .note.stapsdt: addralign was 0x8, is 0x4"},
+      Poke{"sh_name", SmallLibrary::kNames + 1, 'x', "section 1 .dynsym: is now xdynsym"},
+      Poke{"st_value", SmallLibrary::kSymbols + 24 + offsetof(Elf64_Sym, st_value), 0x24,
            ".dynsym entry 1 probe_me: value was 0x123, is 0x124"},
-      Poke{"st_size", Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_size), 5,
+      Poke{"st_size", SmallLibrary::kSymbols + 24 + offsetof(Elf64_Sym, st_size), 5,
            ".dynsym entry 1 probe_me: size was 0x4, is 0x5"},
-      Poke{"st_shndx", Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_shndx), 2,
+      Poke{"st_shndx", SmallLibrary::kSymbols + 24 + offsetof(Elf64_Sym, st_shndx), 2,
            ".dynsym entry 1 probe_me: shndx was 0x1, is 0x2"},
-      Poke{"st_name", Subject::kStrings + 1, 'P', ".dynsym entry 1 probe_me: is now Probe_me"},
-      Poke{"d_val", Subject::kDynamic + 4 * 16 + 8, 4, "dynamic entry 4: value was 0x8, is 0x4"},
-      Poke{"d_tag", Subject::kDynamic + 4 * 16, DT_DEBUG, "dynamic entry 4: tag was 0x1e, is 0x15"},
-      Poke{"contents", Subject::kProbes + 20, 'X', "section 5 .note.stapsdt: other contents"},
-      Poke{"note", Subject::kNote + 16, 'X', "note 0 GNU: other description"});
+      Poke{"st_name", SmallLibrary::kStrings + 1, 'P', ".dynsym entry 1 probe_me: is now Probe_me"},
+      Poke{"d_val", SmallLibrary::kDynamic + 4 * 16 + 8, 4,
+           "dynamic entry 4: value was 0x8, is 0x4"},
+      Poke{"d_tag", SmallLibrary::kDynamic + 4 * 16, DT_DEBUG,
+           "dynamic entry 4: tag was 0x1e, is 0x15"},
+      Poke{"contents", SmallLibrary::kProbes + 20, 'X', "section 5 .note.stapsdt: other contents"},
+      Poke{"note", SmallLibrary::kNote + 16, 'X', "note 0 GNU: other description"});
   const Pair pair;
-  Subject subject;
+  SmallLibrary subject;
   subject.put(poke.at, static_cast<unsigned char>(poke.value));
   write_file(pair.after, subject.bytes());
   const auto opinion = pair.opinion();
@@ -227,13 +138,14 @@ TEST_CASE("a changed field is named", "[second-opinion]") {
 
 TEST_CASE("a changed entry of .symtab is named", "[second-opinion]") {
   const Pair pair;
-  Subject subject;
-  subject.put(Subject::section(Subject::kDynsym) + offsetof(Elf64_Shdr, sh_type),
+  SmallLibrary subject;
+  subject.put(SmallLibrary::section(SmallLibrary::kDynsym) + offsetof(Elf64_Shdr, sh_type),
               std::uint32_t{SHT_SYMTAB});
   // LIEF 0.9 counts the entries of .symtab by sh_info.
-  subject.put(Subject::section(Subject::kDynsym) + offsetof(Elf64_Shdr, sh_info), std::uint32_t{2});
+  subject.put(SmallLibrary::section(SmallLibrary::kDynsym) + offsetof(Elf64_Shdr, sh_info),
+              std::uint32_t{2});
   write_file(pair.before, subject.bytes());
-  subject.put(Subject::kSymbols + 24 + offsetof(Elf64_Sym, st_info),
+  subject.put(SmallLibrary::kSymbols + 24 + offsetof(Elf64_Sym, st_info),
               static_cast<unsigned char>(ELF64_ST_INFO(STB_WEAK, STT_FUNC)));
   write_file(pair.after, subject.bytes());
   const auto opinion = pair.opinion({".dynsym"});
@@ -243,12 +155,12 @@ TEST_CASE("a changed entry of .symtab is named", "[second-opinion]") {
 
 TEST_CASE("a section that is named may change in size, place and contents", "[second-opinion]") {
   const Pair pair;
-  Subject subject;
-  const auto header = Subject::section(Subject::kStapsdt);
+  SmallLibrary subject;
+  const auto header = SmallLibrary::section(SmallLibrary::kStapsdt);
   subject.put(header + offsetof(Elf64_Shdr, sh_size), std::uint64_t{0x10});
-  subject.put(header + offsetof(Elf64_Shdr, sh_offset), std::uint64_t{Subject::kProbes + 8});
+  subject.put(header + offsetof(Elf64_Shdr, sh_offset), std::uint64_t{SmallLibrary::kProbes + 8});
   subject.put(header + offsetof(Elf64_Shdr, sh_addralign), std::uint64_t{4});
-  subject.text(Subject::kProbes + 8, "other bytes");
+  subject.text(SmallLibrary::kProbes + 8, "other bytes");
   write_file(pair.after, subject.bytes());
   const auto named = pair.opinion({".note.stapsdt"});
   INFO(joined(named));
@@ -263,8 +175,8 @@ TEST_CASE("a section that is named may change in size, place and contents", "[se
 
 TEST_CASE("a section may be added or left out only where it is named", "[second-opinion]") {
   const Pair pair;
-  Subject subject;
-  subject.put(offsetof(Elf64_Ehdr, e_shnum), std::uint16_t{Subject::kCount - 1});
+  SmallLibrary subject;
+  subject.put(offsetof(Elf64_Ehdr, e_shnum), std::uint16_t{SmallLibrary::kCount - 1});
   write_file(pair.after, subject.bytes());
   CHECK(pair.opinion({".bss"}).state == State::agrees);
   CHECK(joined(pair.opinion()) == "sections: there were 8, there are 7\n");
@@ -273,8 +185,8 @@ TEST_CASE("a section may be added or left out only where it is named", "[second-
 
 TEST_CASE("a build-id may change where its section is named", "[second-opinion]") {
   const Pair pair;
-  Subject subject;
-  subject.text(Subject::kNote + 16, "ANOTHER1");
+  SmallLibrary subject;
+  subject.text(SmallLibrary::kNote + 16, "ANOTHER1");
   write_file(pair.after, subject.bytes());
   const auto opinion = pair.opinion({".note.gnu.build-id"});
   INFO(joined(opinion));
@@ -283,21 +195,21 @@ TEST_CASE("a build-id may change where its section is named", "[second-opinion]"
 
 TEST_CASE("a NOBITS section has no contents to compare", "[second-opinion]") {
   const Pair pair;
-  Subject subject;
-  subject.text(Subject::kNames + 0x60, "after .shstrtab");  // in what .bss would cover
-  subject.put(Subject::section(Subject::kBss) + offsetof(Elf64_Shdr, sh_offset),
-              std::uint64_t{Subject::kNames});
+  SmallLibrary subject;
+  subject.text(SmallLibrary::kNames + 0x60, "after .shstrtab");  // in what .bss would cover
+  subject.put(SmallLibrary::section(SmallLibrary::kBss) + offsetof(Elf64_Shdr, sh_offset),
+              std::uint64_t{SmallLibrary::kNames});
   write_file(pair.after, subject.bytes());
   CHECK(pair.opinion().state == State::agrees);
 }
 
 TEST_CASE("a file that LIEF cannot read is never an agreement", "[second-opinion]") {
   const Pair pair;
-  const std::string whole = Subject().bytes();
+  const std::string whole = SmallLibrary().bytes();
   const std::string broken = GENERATE(std::string(), std::string("not an ELF file at all"),
                                       std::string("\x7f"
                                                   "ELF"),
-                                      std::string(Subject().bytes().substr(0, 0x40)));
+                                      std::string(SmallLibrary().bytes().substr(0, 0x40)));
   CAPTURE(broken.size());
   write_file(pair.after, broken);
   const auto after = pair.opinion();
@@ -321,8 +233,8 @@ TEST_CASE("hostile fields end in an answer", "[second-opinion]") {
   const Pair pair;
   std::size_t answered = 0;
   std::size_t agreed = 0;
-  for (std::uint64_t at = 0x10; at + 8 <= Subject().bytes().size(); at += 0x38) {
-    Subject subject;
+  for (std::uint64_t at = 0x10; at + 8 <= SmallLibrary().bytes().size(); at += 0x38) {
+    SmallLibrary subject;
     subject.put(at, ~std::uint64_t{0});
     write_file(pair.after, subject.bytes());
     const auto opinion = pair.opinion();
@@ -338,8 +250,8 @@ TEST_CASE("hostile fields end in an answer", "[second-opinion]") {
 
 TEST_CASE("names from the file are printed without control characters", "[second-opinion]") {
   const Pair pair;
-  Subject subject;
-  subject.text(Subject::kStrings + 1, "\x1b[2Jx\nE");
+  SmallLibrary subject;
+  subject.text(SmallLibrary::kStrings + 1, "\x1b[2Jx\nE");
   write_file(pair.after, subject.bytes());
   const auto opinion = pair.opinion();
   CHECK(opinion.state == State::differs);
