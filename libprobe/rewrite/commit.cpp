@@ -156,9 +156,9 @@ Result<void> check_committable(const CommitOptions& options) {
 
 Result<void> commit(const Plan& plan, const ByteSource& input, const CommitOptions& options,
                     const std::function<Result<void>(const std::filesystem::path&)>& check) {
-  if (plan.empty()) return {};
   const auto place = find_commit_place(options);
   if (!place) return tl::unexpected(place.error());
+  if (plan.empty() && place->in_place) return {};
   if (auto safe = refuse_losses(*place, options); !safe) return safe;
   // From here to the rename the input must be the file that the plan was made from.
   const FileStamp stamp = options.stamp.value_or(stamp_of(place->status));

@@ -40,16 +40,16 @@ struct CommitOptions {
   bool preserve_dates{};             // keep mtime and atime; otherwise mtime is now
 };
 
-// Refuses (ErrorCode::refused) what check_committable() refuses, and an input that another program
-// changes meanwhile. Mode, owner, ACLs, file capabilities, SELinux label and other xattrs are
-// carried over: in place, one that cannot be kept is refused; with an output, what this user may
-// not set (another owner) is left out, and set-id bits with it. `check` sees the finished temporary
-// file (a path that this process and its forked children can open) before the rename, and its error
-// stops it. A plan without edits writes nothing. Other errors: unreadable (the input is not a
-// regular file), io (no space, folder not writable), internal (the plan is not of this input),
-// whatever `check` returns. The input is untouched in every error case and no temporary file stays.
-// A symbolic link stays and its target is rewritten. Forks for a moment to replace an existing
-// file.
+// Refuses (ErrorCode::refused) what check_committable() refuses, and an input that another
+// program changes meanwhile. Mode, owner, ACLs, file capabilities, SELinux label and other
+// xattrs are carried over: in place, one that cannot be kept is refused; with an output, what
+// this user may not set (another owner) is left out, and set-id bits with it. `check` sees the
+// finished temporary file (a path that this process and its forked children can open) before
+// the rename, and its error stops it. A plan without edits writes nothing in place and copies
+// the file to another output. Other errors: unreadable (the input is not a regular file), io
+// (no space, folder not writable), internal (the plan is not of this input), whatever `check`
+// returns. The input is untouched in every error case and no temporary file stays. A symbolic
+// link stays and its target is rewritten. Forks for a moment to replace an existing file.
 [[nodiscard]] Result<void> commit(
     const Plan& plan, const ByteSource& input, const CommitOptions& options,
     const std::function<Result<void>(const std::filesystem::path&)>& check);

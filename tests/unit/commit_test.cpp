@@ -76,15 +76,27 @@ TEST_CASE("an output without a folder in its name is made in the current one", "
   CHECK(read_file(folder / "out") == "x123456789");
 }
 
-TEST_CASE("a plan without edits writes nothing", "[commit]") {
+TEST_CASE("a plan without edits writes nothing in place", "[commit]") {
   const TempFolder folder;
   write_file(folder / "app", "0123456789");
+  fs::create_symlink("app", folder / "link");
   const ino_t before = inode_of(folder / "app");
   const auto source = map_file(folder / "app").value();
   REQUIRE(commit(Plan{}, *source, {.input = folder / "app"}, complain));
-  REQUIRE(commit(Plan{}, *source, {.input = folder / "app", .output = folder / "out"}, complain));
+  REQUIRE(commit(Plan{}, *source, {.input = folder / "app", .output = folder / "link"}, complain));
   CHECK(inode_of(folder / "app") == before);
+  CHECK(names_in(folder.path()) == "app link");
+}
+
+TEST_CASE("a plan without edits copies the file to another output", "[commit]") {
+  const TempFolder folder;
+  write_file(folder / "app", "0123456789");
+  const auto source = map_file(folder / "app").value();
+  const CommitOptions options{.input = folder / "app", .output = folder / "out"};
+  CHECK_FALSE(commit(Plan{}, *source, options, complain));
   CHECK(names_in(folder.path()) == "app");
+  REQUIRE(commit(Plan{}, *source, options, accept));
+  CHECK(read_file(folder / "out") == "0123456789");
 }
 
 TEST_CASE("the check sees the finished file, in a forked child too", "[commit]") {
