@@ -5,65 +5,17 @@
 #include <algorithm>
 
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/verify/allowed.hpp"
 
 namespace reprobe {
 namespace {
 
-struct Range {
-  std::uint64_t begin{};
-  std::uint64_t end{};
-};
-
-Finding finding(std::string rule, std::string message, std::string where = {}) {
+Finding finding(std::string rule, std::string message) {
   Finding result;
   result.rule = std::move(rule);
   result.severity = Severity::error;
-  result.message = where.empty() ? std::move(message) : where + ": " + message;
+  result.message = std::move(message);
   return result;
-}
-
-bool is_notes(const Section& section) {
-  return section.type == SHT_NOTE && section.name == kStapsdtSection;
-}
-
-// The note sections and the relocation tables that --emit-relocs kept for them: the only
-// sections whose contents, size and place a rewrite of the notes may change.
-bool may_change(const ElfFile& file, const Section& section) {
-  if (is_notes(section)) return true;
-  if (section.type != SHT_RELA && section.type != SHT_REL) return false;
-  const Section* target = file.section_at(section.info);
-  return !section.allocated() && target != nullptr && is_notes(*target);
-}
-
-// Fields of a section header that follow the notes: offset, size, alignment (Elf32_Shdr,
-// Elf64_Shdr).
-void add_header_fields(const ElfFile& file, const Section& section, std::vector<Range>& out) {
-  const bool is64 = file.header().is64;
-  const std::uint64_t at = section.header_offset.value;
-  const std::uint64_t first = is64 ? 24 : 16, word = is64 ? 8 : 4, align = is64 ? 48 : 32;
-  out.push_back({at + first, at + first + 2 * word});
-  out.push_back({at + align, at + align + word});
-}
-
-std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after,
-                                  const CompareOptions& options) {
-  std::vector<Range> ranges;
-  for (const Section& section : before.sections()) {
-    if (!may_change(before, section) || !section.in_file) continue;
-    if (!section.nobits()) {
-      ranges.push_back({section.offset.value, section.offset.value + section.size.value});
-    }
-    add_header_fields(before, section, ranges);
-  }
-  ranges.push_back(
-      {before.source().size(), std::max(before.source().size(), after.source().size())});
-  if (options.allow_new_build_id) {
-    if (const auto id = before.build_id_range()) {
-      ranges.push_back({id->first.value, id->first.value + id->second.value});
-    }
-  }
-  std::ranges::sort(ranges, {}, &Range::begin);
-  return ranges;
 }
 
 // Compares [begin, end) of both files in pieces; reports the first difference.
@@ -93,32 +45,11 @@ bool same_bytes(const ElfFile& before, const ElfFile& after, std::uint64_t begin
 void compare_bytes(const ElfFile& before, const ElfFile& after, const CompareOptions& options,
                    std::vector<Finding>& out) {
   std::uint64_t at = 0;
-  for (const Range& range : allowed_ranges(before, after, options)) {
+  for (const Range& range : allowed_ranges(before, after, options.allow_new_build_id)) {
     if (range.begin > at && !same_bytes(before, after, at, range.begin, out)) return;
     at = std::max(at, range.end);
   }
   if (at < before.source().size()) same_bytes(before, after, at, before.source().size(), out);
-}
-
-// The note sections of the result must not lie over anything else.
-void compare_sections(const ElfFile& before, const ElfFile& after, std::vector<Finding>& out) {
-  if (before.sections().size() != after.sections().size()) {
-    out.push_back(
-        finding("verify-section", fmt::format("number of sections; expected {}, found {}",
-                                              before.sections().size(), after.sections().size())));
-    return;
-  }
-  for (const Section& section : after.sections()) {
-    const Section& old = *before.section_at(section.index);
-    if (!may_change(before, old)) continue;
-    const std::uint64_t begin = section.offset.value, end = begin + section.size.value;
-    const bool old_place = begin == old.offset.value && section.size <= old.size;
-    const bool appended = begin >= before.source().size() && end <= after.source().size();
-    if (!section.nobits() && !old_place && !appended) {
-      out.push_back(finding("verify-section",
-                            "lies neither in its old place nor behind the old file", section.name));
-    }
-  }
 }
 
 bool same_probe(const Probe& a, const Probe& b) {
