@@ -2,7 +2,6 @@
 // section and symbol on which they disagree. Exit status: 0 they agree, 1 they do not, 2 usage.
 // Files on which LIEF has no opinion (it crashes, gives up, takes too long, or does not know the
 // form) are counted and are no disagreement; but where it has none on any file, that is a failure.
-#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,15 @@ namespace {
 
 constexpr rlim_t kCpuSeconds = 60;
 constexpr rlim_t kMemory = rlim_t{6} << 30;
+// The sanitizers reserve terabytes of addresses: RLIMIT_AS cannot be used with them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kLimitsMemory = false;
+#elif defined(__has_feature)
+constexpr bool kLimitsMemory =
+    !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#else
+constexpr bool kLimitsMemory = true;
+#endif
 constexpr int kRefused = 3;  // the child's status where LIEF gives no binary
 constexpr std::size_t kShownPerFile = 10;
 
@@ -54,7 +62,7 @@ Lines our_facts(const ElfFile& file) {
 [[noreturn]] void write_lief_facts(const std::string& path, int out) {
   const rlimit cpu{kCpuSeconds, kCpuSeconds}, memory{kMemory, kMemory}, no_core{0, 0};
   setrlimit(RLIMIT_CPU, &cpu);
-  setrlimit(RLIMIT_AS, &memory);
+  if (kLimitsMemory) setrlimit(RLIMIT_AS, &memory);
   setrlimit(RLIMIT_CORE, &no_core);
   alarm(2 * static_cast<unsigned>(kCpuSeconds));
   if (freopen("/dev/null", "w", stdout) == nullptr || freopen("/dev/null", "w", stderr) == nullptr)
