@@ -128,11 +128,12 @@ Branch ppc_branch(std::uint64_t w) {
   // BO = 1z1zz: the branch is always taken.
   const bool always = (bits(w, 21, 5) & 0x14) == 0x14;
   const Flow flow = links ? Flow::call : always ? Flow::jump : Flow::conditional;
-  const bool absolute = bits(w, 1, 1) != 0;
-  if (opcode == 18 && !absolute)
-    return {links ? Flow::call : Flow::jump, sign_extend(w & 0x03fffffc, 26)};
-  if (opcode == 16 && !absolute) return {flow, sign_extend(w & 0xfffc, 16)};
-  if (opcode == 18 || opcode == 16) return {flow, {}};
+  const bool relative = bits(w, 1, 1) == 0;
+  if (opcode == 18) {
+    const Flow b = links ? Flow::call : Flow::jump;
+    return relative ? Branch{b, sign_extend(w & 0x03fffffc, 26)} : Branch{b, {}};
+  }
+  if (opcode == 16) return relative ? Branch{flow, sign_extend(w & 0xfffc, 16)} : Branch{flow, {}};
   if (opcode == 19) {
     const std::uint64_t extended = bits(w, 1, 10);
     if (extended == 16) return {flow == Flow::jump ? Flow::ret : flow, {}};  // bclr

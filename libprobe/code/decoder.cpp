@@ -49,12 +49,11 @@ std::optional<Target> capstone_target(const ElfHeader& header, bool thumb) {
   }
 }
 
-// Instructions that exist to stop the program; Capstone 4 and 5 name some of them differently.
+// Instructions that exist to stop the program.
 bool is_x86_trap(ByteView bytes) {
   const auto at = [&](std::size_t i) { return std::to_integer<unsigned>(bytes[i]); };
-  if (at(0) == 0xcc || at(0) == 0xf4) return true;  // int3, hlt
-  // ud2, ud1, ud0
-  return bytes.size() >= 2 && at(0) == 0x0f && (at(1) == 0x0b || at(1) == 0xb9 || at(1) == 0xff);
+  if (at(0) == 0xcc || at(0) == 0xf4) return true;             // int3, hlt
+  return bytes.size() >= 2 && at(0) == 0x0f && at(1) == 0x0b;  // ud2
 }
 
 }  // namespace
@@ -117,9 +116,15 @@ std::optional<Decoder> Decoder::open(const ElfHeader& header, bool thumb) {
 
 std::optional<Instruction> Decoder::decode(ByteView bytes, VirtAddr address) const {
   if (has_decode_rules(header_.machine)) return decode_by_rules(bytes, address, header_, thumb_);
+  const bool is64 = header_.machine == EM_X86_64;
+  if (is_x86_ud(bytes, is64)) {
+    const auto size = x86_ud_length(bytes, is64);
+    if (!size) return std::nullopt;
+    return Instruction{address, *size, Flow::trap, {}};
+  }
   const cs_insn* insn = capstone_->disassemble(bytes, address);
   if (insn == nullptr) {
-    const auto size = x86_length_by_map(bytes, header_.machine == EM_X86_64);
+    const auto size = x86_length_by_map(bytes, is64);
     if (!size) return std::nullopt;
     return Instruction{address, *size, Flow::next, {}};
   }
@@ -127,6 +132,7 @@ std::optional<Instruction> Decoder::decode(ByteView bytes, VirtAddr address) con
   const bool branch = instruction.flow == Flow::jump || instruction.flow == Flow::conditional ||
                       instruction.flow == Flow::call;
   if (branch) instruction.target = Capstone::x86_target(*insn);
+  if (instruction.target && !is64) instruction.target->value &= 0xffffffffU;
   return instruction;
 }
 

@@ -123,7 +123,9 @@ FunctionLookup find_functions(const ElfFile& file, std::span<const CodeAddress> 
       file.sections(), [](const Section& s) { return s.type == SHT_SYMTAB && !s.nobits(); });
   if (addresses.empty()) return lookup;
   const std::optional<UnwindTable> unwind = UnwindTable::open(file);
-  lookup.has_unwind = unwind.has_value();
+  // C compilers write no unwind information for ARM and RISC-V unless asked to.
+  const std::uint16_t machine = file.header().machine;
+  lookup.has_unwind = unwind && machine != EM_ARM && machine != EM_RISCV;
 
   const SymbolCover cover = cover_addresses(file, addresses);
   std::vector<std::optional<Range>> ranges;

@@ -40,7 +40,9 @@ struct Function {
 struct FunctionLookup {
   std::vector<std::optional<Function>> functions;  // one per address asked
   bool has_symtab{};  // .symtab is there: a function without a symbol is then telling
-  bool has_unwind{};  // .eh_frame is there and was understood: so is one without an FDE
+  // .eh_frame is there and was understood, and compilers describe every function of this machine
+  // by default: so is one without an FDE.
+  bool has_unwind{};
 };
 
 [[nodiscard]] FunctionLookup find_functions(const ElfFile& file,

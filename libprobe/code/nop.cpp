@@ -61,8 +61,8 @@ std::size_t x86_long_nop(ByteView bytes, std::uint16_t machine) {
     size = at + 1;
   } else if (at + 2 < bytes.size() && byte_at(bytes, at) == 0x0f &&
              byte_at(bytes, at + 1) == 0x1f && (byte_at(bytes, at + 2) & 0x38) == 0) {
-    // 0f 1f /0 is the only multi-byte form the SDM calls NOP. 16-bit operands are another table.
-    const std::size_t operand = address16 ? 0 : modrm_size(bytes, at + 2);
+    // 0f 1f /0 is the only multi-byte form the SDM calls NOP.
+    const std::size_t operand = modrm_size(bytes, at + 2, address16);
     if (operand != 0) size = at + 2 + operand;
   } else if (machine == EM_386) {
     const std::size_t move = i386_self_move(bytes.subspan(at));

@@ -60,6 +60,42 @@ bool has_immediate(const Opcode& opcode, unsigned code) {
          ((code >= 0x70 && code <= 0x73) || code == 0xc2 || (code >= 0xc4 && code <= 0xc6));
 }
 
+struct Prefixes {
+  std::size_t size{};            // REX included; less than there are bytes
+  bool before_vector_invalid{};  // VEX and EVEX must not follow them
+  bool address16{};
+};
+
+// Nothing where no opcode follows.
+std::optional<Prefixes> take_prefixes(ByteView bytes, bool is64) {
+  Prefixes prefixes;
+  for (; prefixes.size < bytes.size(); ++prefixes.size) {
+    const std::byte byte = bytes[prefixes.size];
+    const bool repeats = byte == std::byte{0xf2} || byte == std::byte{0xf3};
+    if (!repeats && !is_size_or_segment_prefix(byte)) break;
+    prefixes.address16 |= byte == std::byte{0x67} && !is64;
+    prefixes.before_vector_invalid |= repeats || byte == std::byte{0x66};
+  }
+  if (prefixes.size == bytes.size()) return std::nullopt;
+  const unsigned rex = byte_at(bytes, prefixes.size);
+  if (is64 && rex >= 0x40 && rex <= 0x4f) {
+    ++prefixes.size;
+    prefixes.before_vector_invalid = true;
+  }
+  if (prefixes.size == bytes.size()) return std::nullopt;
+  return prefixes;
+}
+
+// The whole instruction, from its opcode's place and form.
+std::optional<Size> size_of(ByteView bytes, const Opcode& opcode, bool address16) {
+  const std::size_t operand = modrm_size(bytes, opcode.at + 1, address16);
+  if (operand == 0) return std::nullopt;
+  const std::size_t immediate = has_immediate(opcode, byte_at(bytes, opcode.at)) ? 1 : 0;
+  const std::size_t size = opcode.at + 1 + operand + immediate;
+  if (size > bytes.size() || size > kLongestX86) return std::nullopt;
+  return Size{size};
+}
+
 }  // namespace
 
 bool is_size_or_segment_prefix(std::byte byte) {
@@ -67,12 +103,13 @@ bool is_size_or_segment_prefix(std::byte byte) {
   return std::ranges::find(prefixes, std::to_integer<unsigned char>(byte)) != prefixes.end();
 }
 
-std::size_t modrm_size(ByteView bytes, std::size_t at) {
+std::size_t modrm_size(ByteView bytes, std::size_t at, bool address16) {
   if (at >= bytes.size()) return 0;
   const unsigned mod = byte_at(bytes, at) >> 6;
   const unsigned rm = byte_at(bytes, at) & 7;
+  if (mod == 3) return 1;
+  if (address16) return 1 + (mod == 0 ? (rm == 6 ? 2 : 0) : mod);
   std::size_t size = 1;
-  if (mod == 3) return size;
   unsigned base = rm;
   if (rm == 4) {
     if (at + 1 >= bytes.size()) return 0;
@@ -85,31 +122,28 @@ std::size_t modrm_size(ByteView bytes, std::size_t at) {
 }
 
 std::optional<Size> x86_length_by_map(ByteView bytes, bool is64) {
-  std::size_t at = 0;
-  bool narrow_address = false;
-  bool selects_map = false;  // a prefix that must not stand before VEX and EVEX
-  for (; at < bytes.size(); ++at) {
-    const bool repeats = bytes[at] == std::byte{0xf2} || bytes[at] == std::byte{0xf3};
-    if (!repeats && !is_size_or_segment_prefix(bytes[at])) break;
-    narrow_address |= bytes[at] == std::byte{0x67};
-    selects_map |= repeats || bytes[at] == std::byte{0x66};
-  }
-  if (at == bytes.size() || (narrow_address && !is64)) return std::nullopt;
-  std::optional<Opcode> opcode;
-  const unsigned first = byte_at(bytes, at);
-  if (first == 0xc4 || first == 0xc5 || first == 0x62) {
-    if (!selects_map) opcode = vector_opcode(bytes, at, is64);
-  } else {
-    if (is64 && first >= 0x40 && first <= 0x4f) ++at;  // REX
-    if (at < bytes.size()) opcode = escaped_opcode(bytes, at);
-  }
+  const auto prefixes = take_prefixes(bytes, is64);
+  if (!prefixes) return std::nullopt;
+  const unsigned first = byte_at(bytes, prefixes->size);
+  const bool vector = first == 0xc4 || first == 0xc5 || first == 0x62;
+  if (vector && prefixes->before_vector_invalid) return std::nullopt;
+  const auto opcode =
+      vector ? vector_opcode(bytes, prefixes->size, is64) : escaped_opcode(bytes, prefixes->size);
   if (!opcode || opcode->at >= bytes.size()) return std::nullopt;
-  const std::size_t operand = modrm_size(bytes, opcode->at + 1);
-  if (operand == 0) return std::nullopt;
-  const std::size_t immediate = has_immediate(*opcode, byte_at(bytes, opcode->at)) ? 1 : 0;
-  const std::size_t size = opcode->at + 1 + operand + immediate;
-  if (size > bytes.size() || size > kLongestX86) return std::nullopt;
-  return Size{size};
+  return size_of(bytes, *opcode, prefixes->address16);
+}
+
+bool is_x86_ud(ByteView bytes, bool is64) {
+  const auto prefixes = take_prefixes(bytes, is64);
+  if (!prefixes || bytes.size() - prefixes->size < 2) return false;
+  const unsigned code = byte_at(bytes, prefixes->size + 1);
+  return byte_at(bytes, prefixes->size) == 0x0f && (code == 0xb9 || code == 0xff);
+}
+
+std::optional<Size> x86_ud_length(ByteView bytes, bool is64) {
+  const auto prefixes = take_prefixes(bytes, is64);
+  if (!prefixes || !is_x86_ud(bytes, is64)) return std::nullopt;
+  return size_of(bytes, Opcode{prefixes->size + 1, kMap0F}, prefixes->address16);
 }
 
 }  // namespace reprobe
