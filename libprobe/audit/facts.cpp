@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
+#include <tuple>
 #include <unordered_set>
 
 #include "libprobe/code/decoder.hpp"
@@ -43,27 +43,30 @@ Place place_of(const ElfFile& file, const Probe& probe, bool have_code_sections)
   return section != nullptr || segment != nullptr ? Place::not_executable : Place::outside;
 }
 
-// What the relocations that --emit-relocs keeps say, by the file offset of the note's location.
+// What the relocations that --emit-relocs keeps say about the notes' locations.
 class KeptRelocations {
  public:
-  KeptRelocations(const ElfFile& file, const NoteScan& scan) : word_(file.header().word()) {
+  KeptRelocations(const ElfFile& file, const NoteScan& scan)
+      : file_(file), budget_(file.source().size()) {
     if (file.header().type == ET_REL) return;
     std::unordered_set<std::uint32_t> note_sections;
-    for (const Note& note : scan.notes) note_sections.insert(note.section);
+    for (const Note& note : scan.notes) {
+      note_sections.insert(note.section);
+      asked_.emplace(location_of(note), std::nullopt);
+    }
     for (const Section& section : file.sections()) {
       if (section.type != SHT_RELA && section.type != SHT_REL) continue;
       if (section.allocated() || !note_sections.contains(section.info)) continue;
-      read(file, section);
+      read(section);
     }
   }
 
   [[nodiscard]] RelocationSays about(const Note& note) const {
-    // The location is the descriptor's first word, behind the 12-byte header and "stapsdt\0".
-    const auto it = entries_.find({note.section, note.offset + 20});
-    if (it == entries_.end()) return RelocationSays::nothing;
-    if (it->second.discarded) return RelocationSays::discarded;
-    const bool same = it->second.target && *it->second.target == note.location.value;
-    return same ? RelocationSays::live : RelocationSays::nothing;
+    const auto it = asked_.find(location_of(note));
+    if (it == asked_.end() || !it->second) return RelocationSays::nothing;
+    if (it->second->discarded) return RelocationSays::discarded;
+    return it->second->target == note.location.value ? RelocationSays::live
+                                                     : RelocationSays::nothing;
   }
 
  private:
@@ -71,33 +74,44 @@ class KeptRelocations {
     bool discarded{};
     std::optional<std::uint64_t> target;  // symbol value + addend
   };
+  using Place = std::pair<std::uint32_t, std::uint64_t>;  // section, offset in it
 
-  void read(const ElfFile& file, const Section& table) {
-    const auto relocations = file.relocations(table);
-    const Section* target = file.section_at(table.info);
-    const Section* symtab = file.section_at(table.link);
-    if (!relocations || target == nullptr || symtab == nullptr) return;
-    const auto symbols = file.symbols(*symtab);
-    if (!symbols) return;
+  // The location is the descriptor's first word.
+  static Place location_of(const Note& note) { return {note.section, note.offset + note.desc}; }
+
+  void read(const Section& table) {
+    // Tables that overlap could be decoded again and again: all together may cost the file's size.
+    if (table.size.value > budget_) return;
+    budget_ -= table.size.value;
+    const Section* target = file_.section_at(table.info);
+    const Section* symtab = file_.section_at(table.link);
+    if (target == nullptr || symtab == nullptr) return;
+    const auto symbols = file_.symbol_table(*symtab);
+    const auto relocations = file_.relocations(table);
+    if (!symbols || !relocations) return;
     for (const Relocation& relocation : *relocations) {
-      Entry entry;
-      // Every processor supplement gives R_*_NONE the number 0.
-      entry.discarded = relocation.type == 0;
-      if (relocation.symbol < symbols->size()) {
-        const Symbol& symbol = (*symbols)[relocation.symbol];
-        const bool defined = symbol.shndx != SHN_UNDEF && symbol.shndx < file.sections().size();
-        if (defined && relocation.addend) {
-          entry.target = symbol.value.value + static_cast<std::uint64_t>(*relocation.addend);
-          if (word_ == 4) *entry.target &= 0xffffffffU;
-        }
-      }
       // Offsets of a linked file are addresses; a note section that is not loaded has address 0.
-      entries_[{target->index, relocation.offset.value - target->addr.value}] = entry;
+      const auto asked = asked_.find({target->index, relocation.offset.value - target->addr.value});
+      if (asked != asked_.end()) asked->second = entry(relocation, *symbols);
     }
   }
 
-  unsigned word_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Entry> entries_;
+  Entry entry(const Relocation& relocation, const SymbolTable& symbols) const {
+    Entry entry;
+    // Every processor supplement gives R_*_NONE the number 0.
+    entry.discarded = relocation.type == 0;
+    const Symbol symbol = symbols.at(relocation.symbol);
+    if (!symbol.in_section() || file_.section_at(symbol.shndx) == nullptr || !relocation.addend) {
+      return entry;
+    }
+    entry.target = symbol.value.value + static_cast<std::uint64_t>(*relocation.addend);
+    if (!file_.header().is64) *entry.target &= 0xffffffffU;
+    return entry;
+  }
+
+  const ElfFile& file_;
+  std::uint64_t budget_;
+  std::map<Place, std::optional<Entry>> asked_;
 };
 
 Nop nop_here(ByteView bytes, const ElfHeader& header, const std::optional<Function>& function) {
@@ -131,19 +145,23 @@ bool may_be_code(const Probe& probe) {
 // Boundaries of all sites, decoded once per function. A byte that is neither a nop nor what a
 // patching tool leaves needs no decoding: it is no site.
 void check_all_boundaries(const ElfFile& file, std::vector<Probe>& probes) {
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<std::size_t>> by_function;
+  // Section, start and size: symbols and unwind information may see functions of different sizes.
+  using Key = std::tuple<std::uint32_t, VirtAddr, Size>;
+  std::map<Key, std::vector<std::size_t>> by_function;
   for (std::size_t i = 0; i < probes.size(); ++i) {
     const SiteFacts& facts = probes[i].facts;
     if (!may_be_code(probes[i]) || !facts.has_bytes || !facts.function) continue;
     if (facts.nop.kind == NopKind::none && !facts.looks_patched) continue;
-    by_function[{probes[i].note.location_section, facts.function->start.value}].push_back(i);
+    const Function& function = *facts.function;
+    by_function[{probes[i].note.location_section, function.start, function.size}].push_back(i);
   }
+  Size budget{file.source().size()};
   for (const auto& [key, indices] : by_function) {
     std::vector<VirtAddr> sites;
     sites.reserve(indices.size());
     for (const std::size_t i : indices) sites.push_back(probes[i].site);
-    const auto checks =
-        check_boundaries(file, *probes[indices.front()].facts.function, key.first, sites);
+    const auto checks = check_boundaries(file, *probes[indices.front()].facts.function,
+                                         std::get<0>(key), sites, &budget);
     for (std::size_t k = 0; k < indices.size(); ++k) probes[indices[k]].facts.boundary = checks[k];
   }
 }

@@ -103,8 +103,11 @@ class SectionScanner {
                     .size = raw.next - raw.at,
                     .file_offset = file_offset(raw.at),
                     .owner = std::string(owner.substr(0, owner.find('\0'))),
+                    .namesz = raw.namesz,
+                    .descsz = raw.descsz,
                     .type = raw.type,
-                    .bytes = section_.bytes.subspan(raw.at, raw.next - raw.at)});
+                    .bytes = section_.bytes.subspan(raw.at, raw.next - raw.at),
+                    .desc = raw.desc - raw.at});
   }
 
   void undecoded(const RawNote& raw) {
@@ -138,6 +141,7 @@ class SectionScanner {
     note.file_offset = file_offset(raw.at);
     note.size = raw.next - raw.at;
     note.bytes = section_.bytes.subspan(raw.at, note.size);
+    note.desc = raw.desc - raw.at;
     const auto canonical = encode_note(note, section_.is64, section_.order);
     note.canonical = canonical && std::ranges::equal(*canonical, note.bytes);
     descriptors_.push_back(raw.desc);

@@ -35,7 +35,8 @@ struct Note : NoteFields {
   // Header + name + descriptor + padding, as it stands in the section, and a gap of zeros behind
   // it where there is one: the next note starts at offset + size.
   std::uint64_t size{};
-  ByteView bytes;  // those bytes; the last note's may lack its padding
+  ByteView bytes;        // those bytes; the last note's may lack its padding
+  std::uint64_t desc{};  // offset of the descriptor in `bytes`
   // ET_REL: the section that holds the site / the base / the counter, from the relocations; the
   // fields above are then offsets in it. 0 elsewhere, and where no relocation applies.
   std::uint32_t location_section{};
@@ -56,8 +57,11 @@ struct ForeignNote {
   std::uint64_t size{};
   FileOffset file_offset;
   std::string owner;
+  std::uint32_t namesz{};
+  std::uint32_t descsz{};
   std::uint32_t type{};
   ByteView bytes;
+  std::uint64_t desc{};  // offset of the descriptor in `bytes`
 };
 
 struct NoteScan {

@@ -6,10 +6,17 @@
 
 namespace reprobe {
 
-// Moves the entries of `table` (SHT_REL or SHT_RELA, sh_info = the note section) with their
-// notes, drops those of removed notes and shrinks the section. Errors: internal, unreadable.
-[[nodiscard]] Result<void> move_kept_relocations(Plan& plan, const ElfFile& file,
-                                                 const Section& table, const Section& notes,
-                                                 const std::vector<KeptNote>& kept);
+// A table's new contents; the bytes behind `used` are zeros.
+struct MovedRelocations {
+  Bytes contents;
+  std::uint64_t used{};
+};
+
+// The entries of `table` (SHT_REL or SHT_RELA, sh_info = the note section) with their notes moved
+// and those of removed notes dropped. Error refused: the table cannot be read, or an entry does not
+// fit its place.
+[[nodiscard]] Result<MovedRelocations> move_relocations(const ElfFile& file, const Section& table,
+                                                        const Section& notes,
+                                                        const std::vector<KeptNote>& kept);
 
 }  // namespace reprobe

@@ -2,33 +2,109 @@
 
 #include <algorithm>
 
+#include "libprobe/notes/section_scan.hpp"
+#include "libprobe/notes/walk.hpp"
+
 namespace reprobe {
 namespace {
 
 constexpr std::size_t kNoteAlign = 4;  // what every consumer reads (docs/consumers.md)
+constexpr std::uint64_t kDescriptor = kNoteHeader + kStapsdtOwner.size() + 1;  // encode_note()
 
-// One note of the section, of either kind, in file order.
-struct Item {
-  std::uint64_t offset{};
-  std::uint64_t size{};
-  ByteView bytes;
-  std::optional<std::size_t> probe;  // index; nothing for a note of another owner
-};
-
-std::vector<Item> items_of(const ProbeFile& probes, const Section& section) {
-  std::vector<Item> items;
-  for (std::size_t i = 0; i < probes.probes.size(); ++i) {
-    const Note& note = probes.probes[i].note;
-    if (note.section == section.index) items.push_back({note.offset, note.size, note.bytes, i});
-  }
-  for (const ForeignNote& note : probes.scan.foreign) {
-    if (note.section == section.index) {
-      items.push_back({note.offset, note.size, note.bytes, std::nullopt});
-    }
-  }
-  std::ranges::sort(items, {}, &Item::offset);
-  return items;
+// The notes of one section that stand in a list sorted by place. Sections whose notes were read do
+// not overlap (scan_notes), so they stand together.
+template <typename Item, typename Projection>
+std::span<const Item> in_section(const std::vector<Item>& list, const Section& section,
+                                 Projection place) {
+  const FileOffset end{section.offset.value + section.size.value};
+  const auto first = std::ranges::lower_bound(list, section.offset, {}, place);
+  return {first, std::ranges::lower_bound(first, list.end(), end, {}, place)};
 }
+
+constexpr auto place_of_probe = [](const Probe& probe) { return probe.note.file_offset; };
+
+class NoteBuilder {
+ public:
+  NoteBuilder(const ElfFile& file, const ProbeFile& probes) : file_(file), probes_(probes) {}
+
+  Result<void> probe(const Probe& probe, NoteFate fate) {
+    const Note& note = probe.note;
+    NoteFields fields = note;
+    if (fate == NoteFate::rewrite) {
+      fields = repaired_fields(probe, probes_);
+      const auto bytes = encode_note(fields, file_.header().is64, file_.header().order);
+      if (!bytes) return tl::unexpected(bytes.error());
+      kept(note, kDescriptor);
+      append(*bytes);
+    } else {
+      kept(note, note.desc);
+      append(note.bytes);
+    }
+    expected_.notes.push_back(std::move(fields));
+    return {};
+  }
+
+  // In a section laid out for 8 its descriptor stood behind other padding.
+  void foreign(const ForeignNote& note) {
+    const auto padded = [](std::uint64_t size) {
+      return (size + kNoteAlign - 1) / kNoteAlign * kNoteAlign;
+    };
+    kept(note, padded(kNoteHeader + note.namesz));
+    append(note.bytes.first(static_cast<std::size_t>(kNoteHeader + note.namesz)));
+    if (note.descsz != 0)
+      append(note.bytes.subspan(static_cast<std::size_t>(note.desc), note.descsz));
+    expected_.owners.push_back(note.owner);
+  }
+
+  // A hostile file can hold bytes that read as one chain of notes here and as another there: what
+  // follows a removed note, say. The result must read as what was put together.
+  Result<NewNotes> finish() {
+    NoteScan scan;
+    std::vector<Finding> findings;
+    NoteReport report(findings, true);
+    scan_note_section({.bytes = result_.contents,
+                       .index = 0,
+                       .offset = {},
+                       .addralign = kNoteAlign,
+                       .is64 = file_.header().is64,
+                       .order = file_.header().order},
+                      scan, report);
+    const auto same_fields = [](const NoteFields& a, const NoteFields& b) {
+      return a.location == b.location && a.base == b.base && a.semaphore == b.semaphore &&
+             a.provider == b.provider && a.name == b.name && a.arguments == b.arguments;
+    };
+    const bool same = scan.stopped.empty() &&
+                      std::ranges::equal(scan.notes, expected_.notes, same_fields) &&
+                      std::ranges::equal(scan.foreign, expected_.owners, {}, &ForeignNote::owner);
+    if (!same) {
+      return fail(ErrorCode::refused, std::string(kStapsdtSection),
+                  "readers would not find the same notes in the repaired section");
+    }
+    return std::move(result_);
+  }
+
+ private:
+  template <typename AnyNote>
+  void kept(const AnyNote& note, std::uint64_t new_desc) {
+    const std::uint64_t at = result_.contents.size();
+    result_.kept.push_back({note.offset, note.size, note.offset + note.desc, at, at + new_desc});
+  }
+
+  void append(ByteView bytes) {
+    result_.contents.insert(result_.contents.end(), bytes.begin(), bytes.end());
+    while (result_.contents.size() % kNoteAlign != 0) result_.contents.push_back(std::byte{0});
+  }
+
+  struct Expected {
+    std::vector<NoteFields> notes;
+    std::vector<std::string> owners;
+  };
+
+  const ElfFile& file_;
+  const ProbeFile& probes_;
+  NewNotes result_;
+  Expected expected_;
+};
 
 }  // namespace
 
@@ -40,24 +116,28 @@ NoteFields repaired_fields(const Probe& probe, const ProbeFile& probes) {
   return fields;
 }
 
+ProbeRange probes_of(const ProbeFile& probes, const Section& section) {
+  const auto range = in_section(probes.probes, section, place_of_probe);
+  return {static_cast<std::size_t>(range.data() - probes.probes.data()), range.size()};
+}
+
 Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes, const Section& section,
-                             const std::vector<NoteFate>& fates) {
-  NewNotes result;
-  for (const Item& item : items_of(probes, section)) {
-    const NoteFate fate = item.probe ? fates[*item.probe] : NoteFate::keep;
-    if (fate == NoteFate::remove) continue;
-    result.kept.push_back({item.offset, item.size, result.contents.size()});
-    if (fate == NoteFate::rewrite) {
-      const auto bytes = encode_note(repaired_fields(probes.probes[*item.probe], probes),
-                                     file.header().is64, file.header().order);
-      if (!bytes) return tl::unexpected(bytes.error());
-      result.contents.insert(result.contents.end(), bytes->begin(), bytes->end());
-    } else {
-      result.contents.insert(result.contents.end(), item.bytes.begin(), item.bytes.end());
+                             std::span<const NoteFate> fates) {
+  NoteBuilder builder(file, probes);
+  const ProbeRange range = probes_of(probes, section);
+  const auto others = in_section(probes.scan.foreign, section, &ForeignNote::file_offset);
+  auto other = others.begin();
+  for (std::size_t i = range.first; i < range.first + range.count; ++i) {
+    const Probe& probe = probes.probes[i];
+    for (; other != others.end() && other->offset < probe.note.offset; ++other) {
+      builder.foreign(*other);
     }
-    while (result.contents.size() % kNoteAlign != 0) result.contents.push_back(std::byte{0});
+    if (fates[i] == NoteFate::remove) continue;
+    auto done = builder.probe(probe, fates[i]);
+    if (!done) return tl::unexpected(done.error());
   }
-  return result;
+  for (; other != others.end(); ++other) builder.foreign(*other);
+  return builder.finish();
 }
 
 }  // namespace reprobe

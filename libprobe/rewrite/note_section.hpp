@@ -1,18 +1,22 @@
 // The new contents of one .note.stapsdt section: kept notes in their order, each at a new place.
 #pragma once
 
+#include <cstdint>
 #include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "libprobe/audit/probe.hpp"
 
 namespace reprobe {
 
+// Where a note stood and stands; offsets in the section, of the note and of its descriptor.
 struct KeptNote {
-  std::uint64_t old_offset{};  // in the section
+  std::uint64_t old_offset{};
   std::uint64_t old_size{};
+  std::uint64_t old_desc{};
   std::uint64_t new_offset{};
+  std::uint64_t new_desc{};
 };
 
 struct NewNotes {
@@ -23,11 +27,19 @@ struct NewNotes {
 // What becomes of one probe's note.
 enum class NoteFate { keep, rewrite, remove };
 
-// `fates` has one entry per probe of the file. Notes of other owners stay, in order. Errors:
-// internal (a field does not fit the class).
+// The probes of one section as [first, first + count) of ProbeFile::probes.
+struct ProbeRange {
+  std::size_t first{};
+  std::size_t count{};
+};
+
+[[nodiscard]] ProbeRange probes_of(const ProbeFile& probes, const Section& section);
+
+// `fates` has one entry per probe of the file. Notes of other owners stay, in order, padded to 4 as
+// the others are. Error refused: a field does not fit the class, or a reader of the new contents
+// would not find the same notes in them.
 [[nodiscard]] Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes,
-                                           const Section& section,
-                                           const std::vector<NoteFate>& fates);
+                                           const Section& section, std::span<const NoteFate> fates);
 
 // The fields a repaired note has: location, base and semaphore as the file's real addresses.
 [[nodiscard]] NoteFields repaired_fields(const Probe& probe, const ProbeFile& probes);
