@@ -94,7 +94,7 @@ Section with_allowed_changes(const ElfFile& before, const Section& old, const Se
     result.offset = now.offset;
     result.size = now.size;
   } else if (old.name == kBaseSection) {
-    result.flags |= SHF_ALLOC;
+    result.flags |= now.flags & SHF_ALLOC;
     result.addr = now.addr;
     result.offset = now.offset;
   }
