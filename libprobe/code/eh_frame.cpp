@@ -63,7 +63,7 @@ std::optional<std::vector<Fde>> walk(const ElfFile& file, VirtAddr start,
   VirtAddr at = start;
   while (!end || at < *end) {
     const auto record = reader.read(at);
-    if (!record || record->next <= at) return std::nullopt;
+    if (!record || record->next <= at || (end && record->next > *end)) return std::nullopt;
     if (record->terminator) break;
     if (record->fde) fdes.push_back(*record->fde);
     at = record->next;
