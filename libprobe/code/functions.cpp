@@ -79,11 +79,15 @@ std::optional<Range> find_range(const ElfFile& file, const SymbolCover& cover,
   return range;
 }
 
-// Calls `add` with each symbol of the file's tables that may name code.
+// Calls `add` with each symbol of the file's tables that may name code. Tables of a sane file do
+// not overlap: all together are read as if they were no larger than the file.
 template <typename F>
 void for_each_symbol(const ElfFile& file, F&& add) {
+  std::uint64_t left = file.source().size();
   for (const Section& section : file.sections()) {
     if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+    if (section.size.value > left) continue;
+    left -= section.size.value;
     const auto table = file.symbol_table(section);
     if (!table) continue;
     for (std::uint32_t i = 1; i < table->size(); ++i) {

@@ -121,11 +121,8 @@ Result<SymbolTable> ElfFile::symbol_table(const Section& table) const {
   symbols.order_ = header_.order;
   if (const Section* strings = section_at(table.link))
     symbols.strings_ = StringTable(contents(*strings).value_or(ByteView{}));
-  const auto extends = [&](const Section& s) {
-    return s.type == SHT_SYMTAB_SHNDX && s.link == table.index;
-  };
-  const auto extended = std::ranges::find_if(sections_, extends);
-  if (extended != sections_.end()) symbols.extended_ = contents(*extended).value_or(ByteView{});
+  if (const auto extended = extended_.find(table.index); extended != extended_.end())
+    symbols.extended_ = contents(sections_[extended->second]).value_or(ByteView{});
   return symbols;
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "libprobe/elf/address_map.hpp"
@@ -152,6 +153,7 @@ class ElfFile {
   std::vector<Segment> segments_;
   std::vector<Section> sections_;
   std::vector<ReadProblem> problems_;
+  std::unordered_map<std::uint32_t, std::uint32_t> extended_;  // symbol table -> SYMTAB_SHNDX
   AddressMap sections_by_address_;
   AddressMap loads_by_memory_;
   AddressMap loads_by_file_bytes_;

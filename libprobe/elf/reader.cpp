@@ -195,6 +195,7 @@ void ElfReader::read_sections() {
     auto [section, name] = decode([&](auto codec) { return codec.section(entry); });
     section.index = i;
     section.header_offset = {h.shoff.value + at};
+    if (section.type == SHT_SYMTAB_SHNDX) file_.extended_.try_emplace(section.link, i);
     file_.sections_.push_back(std::move(section));
     names_.push_back(name);
   }
