@@ -21,8 +21,6 @@ constexpr std::uint64_t kMaxNameBytes = std::uint64_t{256} << 20;
 
 constexpr std::size_t kMaxProblems = 1000;
 
-std::string hex(std::uint64_t value) { return fmt::format("{:#x}", value); }
-
 std::string hex_bytes(ByteView bytes) {
   std::string text;
   for (const std::byte b : bytes)
@@ -239,8 +237,9 @@ void ElfReader::check_ranges() {
     return offset > source().size() || size > source().size() - offset;
   };
   const auto message = [&](std::uint64_t offset, std::uint64_t size) {
-    return fmt::format("contents lie outside the file; expected an end up to {}, found {}+{}",
-                       hex(source().size()), hex(offset), hex(size));
+    return fmt::format(
+        "contents lie outside the file; expected an end up to {:#x}, found {:#x}+{:#x}",
+        source().size(), offset, size);
   };
   for (Section& s : file_.sections_) {
     if (s.executable() && s.nobits() && s.size.value != 0) file_.debug_file_ = true;
