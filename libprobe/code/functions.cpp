@@ -10,6 +10,7 @@
 #include "libprobe/code/eh_frame.hpp"
 #include "libprobe/code/function_names.hpp"
 #include "libprobe/code/symbol_cover.hpp"
+#include "libprobe/elf/limits.hpp"
 
 namespace reprobe {
 namespace {
@@ -147,6 +148,7 @@ FunctionLookup find_functions(const ElfFile& file, std::span<const CodeAddress> 
   names.finish();
 
   const bool relocatable = file.header().type == ET_REL;
+  TextBudget names_budget(file.source().size());
   for (std::size_t k = 0; k < addresses.size(); ++k) {
     CodeAddress address = addresses[k];
     if (!relocatable) address.section = 0;
@@ -156,7 +158,7 @@ FunctionLookup find_functions(const ElfFile& file, std::span<const CodeAddress> 
     Function function;
     function.start = range->start.address;
     function.size = range->size;
-    function.name = name.text;
+    function.name = names_budget.take(name.text);
     function.from_symbol = name.found;
     function.from_fde = range->from_fde;
     function.names_here = name.count;

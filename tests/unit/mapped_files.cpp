@@ -1,5 +1,6 @@
 #include "mapped_files.hpp"
 
+#include <dlfcn.h>
 #include <link.h>
 
 namespace reprobe::test {
@@ -14,6 +15,13 @@ std::vector<MappedFile> mapped_files() {
   };
   dl_iterate_phdr(add, &files);
   return files;
+}
+
+std::optional<std::uintptr_t> exported_symbol_at(std::uintptr_t address) {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(address), &info) == 0 || info.dli_saddr == nullptr)
+    return std::nullopt;
+  return reinterpret_cast<std::uintptr_t>(info.dli_saddr);
 }
 
 }  // namespace reprobe::test

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,5 +16,9 @@ struct MappedFile {
 
 // The test itself, libstdc++, libc, ..., and the kernel's vDSO, which is no file.
 std::vector<MappedFile> mapped_files();
+
+// Start of the exported function that holds the address in memory, as dladdr() says; nothing where
+// it knows none.
+std::optional<std::uintptr_t> exported_symbol_at(std::uintptr_t address);
 
 }  // namespace reprobe::test
