@@ -211,6 +211,8 @@ TEST_CASE("Extended counts that section 0 does not back") {
   CHECK(section0("sh_size", ~std::uint64_t{0}) ==
         "e_shoff: too many entries in the section header table; expected at most 4194304, found "
         "18446744073709551615");
+  // Section 0 has no contents: its size is a count.
+  CHECK(section0("sh_offset", 0x100000).empty());
   CHECK(section0("sh_link", 99) ==
         "e_shstrndx: no section names; expected a section from 1 to 6, found 99");
   CHECK(section0("sh_info", 0) ==
