@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "libprobe/code/decoder.hpp"
+#include "libprobe/elf/limits.hpp"
 
 namespace reprobe {
 namespace {
@@ -189,6 +190,7 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
   std::vector<CodeAddress> addresses;
   std::vector<std::size_t> asked;
   std::unordered_set<std::uint64_t> sites;
+  TextBudget names_budget(file.source().size());
   for (std::size_t i = 0; i < probes.size(); ++i) {
     Probe& probe = probes[i];
     probe.facts.place = place_of(file, probe, have_code_sections);
@@ -196,7 +198,7 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
     const Section* section = relocatable ? file.section_at(probe.note.location_section)
                                          : file.section_containing(probe.site);
     if (section != nullptr && section->index != 0) {
-      probe.section = section->name;
+      probe.section = names_budget.take(section->name);
       if (relocatable && !section->nobits() && probe.site.value < section->size.value) {
         probe.site_offset = FileOffset{section->offset.value + probe.site.value};
       }
