@@ -61,6 +61,7 @@ void print_plan(const FixPlan& fix, const ProbeFile& probes) {
   for (const std::size_t i : fix.rewritten) {
     fmt::print("rewrite {}\n", printable(probe_text(probes.probes[i])));
   }
+  if (fix.base) fmt::print("put .stapsdt.base at {:#x}\n", fix.base->value);
   for (const Edit& edit : fix.plan.edits()) {
     fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);
   }
@@ -78,18 +79,22 @@ std::string summary(const FixCommandOptions& options, const ElfFile& file, const
   if (doubtful != 0 && !options.remove_ambiguous) {
     text += fmt::format(", left {} ambiguous", doubtful);
   }
+  if (fix.base) text += fmt::format(", put .stapsdt.base at {:#x}", fix.base->value);
   if (!fix.rewritten.empty()) text += fmt::format(", rewrote {}", fix.rewritten.size());
   if (!file.build_id().empty()) text += options.new_build_id ? "; new build-id" : "; build-id kept";
   return text;
 }
 
 struct Planned {
+  FileStamp stamp;  // of the input before it was read
   ElfFile file;
   ProbeFile probes;
   FixPlan fix;
 };
 
 Result<Planned> plan_file(const FixCommandOptions& options) {
+  const auto stamp = file_stamp(options.file);
+  if (!stamp) return tl::unexpected(stamp.error());
   auto source = map_file(options.file);
   if (!source) return tl::unexpected(source.error());
   auto file = ElfFile::open(std::move(*source));
@@ -107,12 +112,14 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   if (options.new_build_id && !fix->plan.empty()) {
     auto renewed = renew_build_id(fix->plan, *file);
     if (!renewed) return tl::unexpected(renewed.error());
+    fix->changed_sections.emplace_back(".note.gnu.build-id");
   }
-  return Planned{std::move(*file), std::move(probes), std::move(*fix)};
+  return Planned{*stamp, std::move(*file), std::move(probes), std::move(*fix)};
 }
 
-CommitOptions commit_options(const FixCommandOptions& options) {
+CommitOptions commit_options(const FixCommandOptions& options, const FileStamp& stamp) {
   CommitOptions result;
+  result.stamp = stamp;
   result.input = options.file;
   if (!options.output.empty()) result.output = options.output;
   result.allow_hard_links = options.break_hardlinks;
@@ -140,7 +147,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
     terminal.warning(
         fmt::format("{}: [{}] left as it is: {}", options.file, refusal.where, refusal.reason));
   }
-  const CommitOptions commit_as = commit_options(options);
+  const CommitOptions commit_as = commit_options(options, planned->stamp);
   const bool copies = !options.output.empty();
   if (!fix.plan.empty() || copies) {
     auto allowed = check_committable(commit_as);

@@ -20,11 +20,11 @@ void print_text(const std::vector<Finding>& findings, const Terminal& terminal) 
       fmt::print("    evidence: {}\n", printable(evidence));
     }
   }
-  if (findings.empty()) fmt::print("verified: only probe notes differ\n");
+  if (findings.empty()) fmt::print("verified: nothing but the probe notes and their sections differs\n");
 }
 
-// The note sections of the input, whose headers LIEF may read differently in the result.
-std::vector<std::string> note_sections(const ElfFile& file) {
+// The sections that a repair of the notes may change.
+std::vector<std::string> changeable_sections(const ElfFile& file) {
   std::vector<std::string> names;
   for (const Section& section : file.sections()) {
     const bool relocations = section.type == SHT_RELA || section.type == SHT_REL;
@@ -33,6 +33,10 @@ std::vector<std::string> note_sections(const ElfFile& file) {
       names.push_back(section.name);
     }
   }
+  // What a repaired base changes: its own header, and the section names where it is new.
+  names.emplace_back(kBaseSection);
+  const auto index = static_cast<std::uint32_t>(file.header().shstrndx);
+  if (const Section* table = file.section_at(index)) names.push_back(table->name);
   return names;
 }
 
@@ -48,10 +52,12 @@ int run_verify(const VerifyOptions& options) {
   if (!source) return fail_with(options.before, source.error());
   const auto before = ElfFile::open(std::move(*source));
   if (!before) return fail_with(options.before, before.error());
+  std::vector<std::string> changed = changeable_sections(*before);
+  if (options.new_build_id) changed.emplace_back(".note.gnu.build-id");
   const CheckOptions check{.options = {.allow_removed_ambiguous = options.removed_ambiguous,
                                        .allow_new_build_id = options.new_build_id},
                            .second_opinion = options.second_opinion,
-                           .changed_sections = note_sections(*before)};
+                           .changed_sections = std::move(changed)};
   const auto findings = find_differences(*before, options.before, options.after, check, terminal);
   if (!findings) return fail_with(options.after, findings.error());
   if (options.common.json) {

@@ -73,9 +73,7 @@ void base_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Fin
     finding.message = "the file has no .stapsdt.base section: gdb lists none of its probes";
     finding.evidence.push_back(
         fmt::format("{} of {} notes have a base other than 0", count, probes.probes.size()));
-    finding.hint =
-        "--gc-sections with lld, mold or gold drops it; link with -Wl,-u,_.stapsdt.base or without "
-        "--gc-sections";
+    finding.hint = "--gc-sections with lld, mold or gold drops it; reprobe fix puts it back";
     out.push_back(std::move(finding));
   }
   if (probes.shift.distance != 0) {

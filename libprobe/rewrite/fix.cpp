@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <map>
 
+#include "libprobe/rewrite/base_section.hpp"
 #include "libprobe/rewrite/file_ranges.hpp"
 #include "libprobe/rewrite/kept_relocations.hpp"
 #include "libprobe/rewrite/note_section.hpp"
-#include "libprobe/rewrite/section_header.hpp"
+#include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {
 namespace {
@@ -17,11 +18,11 @@ bool is_note_section(const Section& section) {
   return section.type == SHT_NOTE && section.name == kStapsdtSection;
 }
 
-NoteFate fate_of(const Probe& probe, const ProbeFile& probes, const FixOptions& options) {
+NoteFate fate_of(const Probe& probe, VirtAddr base, const FixOptions& options) {
   if (options.selected && !options.selected(probe)) return NoteFate::keep;
   if (probe.verdict == Verdict::dangling) return NoteFate::remove;
   if (probe.verdict == Verdict::ambiguous && options.remove_ambiguous) return NoteFate::remove;
-  const NoteFields fields = repaired_fields(probe, probes);
+  const NoteFields fields = repaired_fields(probe, base);
   const bool same = probe.note.canonical && fields.location == probe.note.location &&
                     fields.base == probe.note.base && fields.semaphore == probe.note.semaphore;
   return same ? NoteFate::keep : NoteFate::rewrite;
@@ -29,10 +30,14 @@ NoteFate fate_of(const Probe& probe, const ProbeFile& probes, const FixOptions& 
 
 class Fixer {
  public:
-  Fixer(const ElfFile& file, const ProbeFile& probes, const FixOptions& options)
-      : file_(file), probes_(probes), ranges_(file) {
-    fates_.reserve(probes.probes.size());
-    for (const Probe& probe : probes.probes) fates_.push_back(fate_of(probe, probes, options));
+  Fixer(const ElfFile& file, const ProbeFile& probes, const FixOptions& options,
+        SectionTable headers)
+      : file_(file),
+        probes_(probes),
+        options_(options),
+        ranges_(file),
+        headers_(std::move(headers)),
+        base_(probes.base.value_or(VirtAddr{0})) {
     for (const auto& [section, offset] : probes.scan.stopped) stopped_.emplace(section, offset);
     for (const Section& section : file.sections()) {
       const bool relocations = section.type == SHT_RELA || section.type == SHT_REL;
@@ -41,17 +46,53 @@ class Fixer {
   }
 
   Result<FixPlan> run() {
+    auto done = move_base();
+    if (!done) return tl::unexpected(done.error());
+    fates_.reserve(probes_.probes.size());
+    for (const Probe& probe : probes_.probes) fates_.push_back(fate_of(probe, base_, options_));
     for (const Section& section : file_.sections()) {
       if (!is_note_section(section) || !wanted(section)) continue;
-      auto done = rewrite(section);
+      done = rewrite(section);
       if (done) continue;
       if (done.error().code != ErrorCode::refused) return tl::unexpected(done.error());
-      fix_.refused.push_back({"", "", std::nullopt, section.name, done.error().message});
+      refuse_section(section, done.error().message);
     }
+    done = headers_.write(fix_.plan);
+    if (!done) return tl::unexpected(done.error());
     return std::move(fix_);
   }
 
  private:
+  // All notes follow the base or none: where some cannot be rewritten it stays where it is.
+  Result<void> move_base() {
+    const auto wanted = wanted_base(file_, probes_);
+    if (!wanted || options_.selected) return {};
+    for (const Section& section : file_.sections()) {
+      if (is_note_section(section) && !why_not(section).empty()) return {};
+    }
+    SectionTable headers = headers_;
+    auto done = place_base(headers, file_, *wanted);
+    if (!done && done.error().code == ErrorCode::refused) {
+      fix_.refused.push_back(
+          {"", "", std::nullopt, std::string(kBaseSection), done.error().message});
+      return {};
+    }
+    if (!done) return done;
+    done = move_base_symbols(fix_.plan, file_, *wanted);
+    if (!done) return done;
+    headers_ = std::move(headers);
+    base_ = *wanted;
+    fix_.base = *wanted;
+    fix_.changed_sections.emplace_back(kBaseSection);
+    const Section* names = file_.section_at(static_cast<std::uint32_t>(file_.header().shstrndx));
+    if (names != nullptr) fix_.changed_sections.push_back(names->name);
+    return {};
+  }
+
+  void refuse_section(const Section& section, std::string reason) {
+    fix_.refused.push_back({"", "", std::nullopt, section.name, std::move(reason)});
+  }
+
   [[nodiscard]] bool wanted(const Section& section) const {
     if (section.size.value == 0) return false;
     const auto [first, count] = probes_of(probes_, section);
@@ -84,7 +125,7 @@ class Fixer {
   Result<void> rewrite(const Section& section) {
     const auto [begin, end] = tables_.equal_range(section.index);
     if (std::string reason = why_not(section); !reason.empty()) return refuse(reason);
-    const auto notes = build_notes(file_, probes_, section, fates_);
+    const auto notes = build_notes(file_, probes_, section, fates_, base_);
     if (!notes) return tl::unexpected(notes.error());
     std::vector<MovedRelocations> moved;
     for (auto it = begin; it != end; ++it) {
@@ -142,7 +183,7 @@ class Fixer {
 
   Result<void> set(const Section& section, SectionField field, std::uint64_t value,
                    const char* why) {
-    return set_field(fix_.plan, file_, section, field, value, why);
+    return headers_.set(section, field, value, why);
   }
 
   void report_changes(const Section& section) {
@@ -156,7 +197,10 @@ class Fixer {
 
   const ElfFile& file_;
   const ProbeFile& probes_;
+  const FixOptions& options_;
   FileRanges ranges_;
+  SectionTable headers_;
+  VirtAddr base_;  // note.base of the repaired notes
   std::vector<NoteFate> fates_;
   std::map<std::uint32_t, std::uint64_t> stopped_;       // section -> where its notes end
   std::multimap<std::uint32_t, const Section*> tables_;  // section -> its kept relocations
@@ -170,7 +214,10 @@ Result<FixPlan> plan_fix(const ElfFile& file, const ProbeFile& probes, const Fix
     return fail(ErrorCode::refused, "", "a relocatable object; its notes are final after the link",
                 "run reprobe fix on the linked program or library");
   }
-  return Fixer(file, probes, options).run();
+  if (probes.scan.notes.empty() && probes.scan.foreign.empty()) return FixPlan{};
+  auto headers = SectionTable::of(file);
+  if (!headers) return tl::unexpected(headers.error());
+  return Fixer(file, probes, options, std::move(*headers)).run();
 }
 
 }  // namespace reprobe

@@ -29,6 +29,7 @@ struct FixPlan {
   Plan plan;
   std::vector<std::size_t> removed;    // indices of probes, in note order
   std::vector<std::size_t> rewritten;  // indices of probes whose note changed its bytes
+  std::optional<VirtAddr> base;        // where .stapsdt.base is put, where it moves or is new
   std::vector<Refusal> refused;
   std::vector<std::string> changed_sections;  // names, for the second opinion
 };

@@ -25,13 +25,13 @@ constexpr auto place_of_probe = [](const Probe& probe) { return probe.note.file_
 
 class NoteBuilder {
  public:
-  NoteBuilder(const ElfFile& file, const ProbeFile& probes) : file_(file), probes_(probes) {}
+  NoteBuilder(const ElfFile& file, VirtAddr base) : file_(file), base_(base) {}
 
   Result<void> probe(const Probe& probe, NoteFate fate) {
     const Note& note = probe.note;
     NoteFields fields = note;
     if (fate == NoteFate::rewrite) {
-      fields = repaired_fields(probe, probes_);
+      fields = repaired_fields(probe, base_);
       const auto bytes = encode_note(fields, file_.header().is64, file_.header().order);
       if (!bytes) return tl::unexpected(bytes.error());
       kept(note, kDescriptor);
@@ -101,18 +101,18 @@ class NoteBuilder {
   };
 
   const ElfFile& file_;
-  const ProbeFile& probes_;
+  VirtAddr base_;
   NewNotes result_;
   Expected expected_;
 };
 
 }  // namespace
 
-NoteFields repaired_fields(const Probe& probe, const ProbeFile& probes) {
+NoteFields repaired_fields(const Probe& probe, VirtAddr base) {
   NoteFields fields = probe.note;
   fields.location = probe.site;
   fields.semaphore = probe.semaphore;
-  fields.base = probes.base.value_or(VirtAddr{0});
+  fields.base = base;
   return fields;
 }
 
@@ -122,8 +122,8 @@ ProbeRange probes_of(const ProbeFile& probes, const Section& section) {
 }
 
 Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes, const Section& section,
-                             std::span<const NoteFate> fates) {
-  NoteBuilder builder(file, probes);
+                             std::span<const NoteFate> fates, VirtAddr base) {
+  NoteBuilder builder(file, base);
   const ProbeRange range = probes_of(probes, section);
   const auto others = in_section(probes.scan.foreign, section, &ForeignNote::file_offset);
   auto other = others.begin();

@@ -39,9 +39,10 @@ struct ProbeRange {
 // the others are. Error refused: a field does not fit the class, or a reader of the new contents
 // would not find the same notes in them.
 [[nodiscard]] Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes,
-                                           const Section& section, std::span<const NoteFate> fates);
+                                           const Section& section, std::span<const NoteFate> fates,
+                                           VirtAddr base);
 
-// The fields a repaired note has: location, base and semaphore as the file's real addresses.
-[[nodiscard]] NoteFields repaired_fields(const Probe& probe, const ProbeFile& probes);
+// The fields a repaired note has: location and semaphore as the file's real addresses, and `base`.
+[[nodiscard]] NoteFields repaired_fields(const Probe& probe, VirtAddr base);
 
 }  // namespace reprobe

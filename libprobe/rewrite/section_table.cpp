@@ -63,7 +63,7 @@ Result<SectionTable> SectionTable::of(const ElfFile& file) {
 
 Result<void> SectionTable::put(std::uint64_t at, unsigned width, std::uint64_t value,
                                std::string why) {
-  auto bytes = field_bytes(value, width, file_.header().order);
+  auto bytes = field_bytes(value, width, file_->header().order);
   if (!bytes) return tl::unexpected(bytes.error());
   std::ranges::copy(*bytes, table_.begin() + static_cast<std::ptrdiff_t>(at));
   changes_[at] = {std::move(why), std::move(*bytes)};
@@ -72,14 +72,14 @@ Result<void> SectionTable::put(std::uint64_t at, unsigned width, std::uint64_t v
 
 Result<void> SectionTable::set(const Section& section, SectionField field, std::uint64_t value,
                                std::string why) {
-  const auto [offset, width] = place(field, file_.header().is64);
-  return put(section.header_offset.value - file_.header().shoff.value + offset, width, value,
+  const auto [offset, width] = place(field, file_->header().is64);
+  return put(section.header_offset.value - file_->header().shoff.value + offset, width, value,
              std::move(why));
 }
 
 Result<void> SectionTable::add(const Section& section, std::string why) {
-  const ElfHeader& header = file_.header();
-  const Section* names = file_.section_at(static_cast<std::uint32_t>(header.shstrndx));
+  const ElfHeader& header = file_->header();
+  const Section* names = file_->section_at(static_cast<std::uint32_t>(header.shstrndx));
   if (names == nullptr || names->type != SHT_STRTAB) {
     return fail(ErrorCode::refused, "e_shstrndx", "the section names cannot be read");
   }
@@ -88,7 +88,7 @@ Result<void> SectionTable::add(const Section& section, std::string why) {
     return fail(ErrorCode::refused, "e_shnum", "the file has too many sections to add one");
   }
   if (names_.empty()) {
-    const auto contents = file_.contents(*names);
+    const auto contents = file_->contents(*names);
     if (!contents) return tl::unexpected(contents.error());
     names_.assign(contents->begin(), contents->end());
     if (names_.empty() || names_.back() != std::byte{0}) names_.push_back(std::byte{0});
@@ -130,7 +130,7 @@ Result<void> SectionTable::add(const Section& section, std::string why) {
 Result<void> SectionTable::write(Plan& plan) const {
   if (!names_.empty()) return write_moved(plan);
   for (const auto& [at, change] : changes_) {
-    auto done = plan.replace(file_.source(), FileOffset{file_.header().shoff.value + at},
+    auto done = plan.replace(file_->source(), FileOffset{file_->header().shoff.value + at},
                              change.value, change.why);
     if (!done) return done;
   }
@@ -138,22 +138,22 @@ Result<void> SectionTable::write(Plan& plan) const {
 }
 
 Result<void> SectionTable::write_moved(Plan& plan) const {
-  const ElfHeader& header = file_.header();
-  const auto names_at = plan.append(file_.source(), names_, Size{1}, "section names");
+  const ElfHeader& header = file_->header();
+  const auto names_at = plan.append(file_->source(), names_, Size{1}, "section names");
   if (!names_at) return tl::unexpected(names_at.error());
   SectionTable moved = *this;
-  const Section& names = *file_.section_at(static_cast<std::uint32_t>(header.shstrndx));
+  const Section& names = *file_->section_at(static_cast<std::uint32_t>(header.shstrndx));
   for (auto done :
        {moved.set(names, SectionField::offset, names_at->value, "section names stand at the end"),
         moved.set(names, SectionField::size, names_.size(), "section names have grown")}) {
     if (!done) return done;
   }
-  const auto table_at = plan.append(file_.source(), moved.table_, Size{header.word()}, added_why_);
+  const auto table_at = plan.append(file_->source(), moved.table_, Size{header.word()}, added_why_);
   if (!table_at) return tl::unexpected(table_at.error());
   const auto put_header = [&](Place place, std::uint64_t value) -> Result<void> {
     auto bytes = field_bytes(value, place.width, header.order);
     if (!bytes) return tl::unexpected(bytes.error());
-    return plan.replace(file_.source(), FileOffset{place.offset}, std::move(*bytes),
+    return plan.replace(file_->source(), FileOffset{place.offset}, std::move(*bytes),
                         "the section headers stand at the end of the file");
   };
   auto done = put_header(shoff_place(header.is64), table_at->value);

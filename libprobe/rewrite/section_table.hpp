@@ -36,12 +36,12 @@ class SectionTable {
     Bytes value;
   };
 
-  explicit SectionTable(const ElfFile& file) : file_(file) {}
+  explicit SectionTable(const ElfFile& file) : file_(&file) {}
   [[nodiscard]] Result<void> put(std::uint64_t at, unsigned width, std::uint64_t value,
                                  std::string why);
   [[nodiscard]] Result<void> write_moved(Plan& plan) const;
 
-  const ElfFile& file_;
+  const ElfFile* file_;
   Bytes table_;                              // with the added headers
   Bytes names_;                              // contents of the section name table, grown by add()
   std::map<std::uint64_t, Change> changes_;  // of existing headers, by offset in the table
