@@ -7,8 +7,9 @@ Every site of the fixtures defines a local symbol site.PROVIDER.NAME.N in the se
   twin   if there are more such notes at a location than site symbols (a weak label): one of them
          has to stay, the others may go;
   dead   otherwise.
-Code that --icf=all folded keeps the symbols of all its copies, so both notes are live there. Debian's
-static glibc has no probes of its own, so a static fixture's notes are the fixture's.
+Of code that --icf=all folded, lld and mold keep the symbols of all copies and gold those of one; the
+copies are named in FOLDED, and a site of one is a site of all: their notes are live. Debian's static
+glibc has no probes of its own, so a static fixture's notes are the fixture's.
 
 The demo has the untouched <sys/sdt.h> and no site symbols: there a note is live if its location lies
 in a function that has a probe of its name in the source.
@@ -29,6 +30,9 @@ from dataclasses import dataclass, field
 DEMO_FUNCTIONS = {"start": {"main"}, "done": {"main"}, "request": {"serve", "serve_v1"},
                   "reply": {"serve"}, "reply_v1": {"serve_v1"}, "parse": {"parse"},
                   "compress": {"compress"}, "evict": {"evict"}}
+
+# fixtures/icf.c
+FOLDED = {("app", "twin_read"): ("app", "twin_write"), ("app", "twin_write"): ("app", "twin_read")}
 
 
 @dataclass
@@ -97,7 +101,7 @@ _SECTION = re.compile(r"\s*\[\s*(\d+)\] (\S*)\s+(\S+)\s+([0-9a-f]+) ([0-9a-f]+) 
                       r"\s+([A-Za-z]*)\s+(\d+)\s+(\d+)\s+\d+\s*$")
 _SYMBOL = re.compile(r"\s*\d+: ([0-9a-f]+)\s+(\S+) (NOTYPE|FUNC)\s+\S+\s+\S+\s+(?:\[[^]]*\]\s+)?(\S+) (\S+)")
 _PLACE = re.compile(r"\s+Location: 0x([0-9a-f]+), Base: 0x([0-9a-f]+), Semaphore: 0x([0-9a-f]+)")
-_RELOCATION = re.compile(r"([0-9a-f]{8,16})  [0-9a-f]+ (R_\w+)(?:\s+([0-9a-f]{8,16})  (\S+)(?: ([+-]) ([0-9a-f]+))?)?")
+_RELOCATION = re.compile(r"([0-9a-f]{8,16})  [0-9a-f]+ (R_\w+)(?:\s+([0-9a-f]{8,16})\s+(\S+)(?: ([+-]) ([0-9a-f]+))?)?")
 
 
 def load(paths, relocations=False):
@@ -206,7 +210,8 @@ def judge(file, twin=None, demo=False):
         return
     places = Counter((note.key, note.address) for note in file.notes)
     for note in file.notes:
-        at_site = symbols.sites.get(note.key, {}).get(note.address, 0)
+        at_site = sum(symbols.sites.get(key, {}).get(note.address, 0)
+                      for key in (note.key, FOLDED.get(note.key)))
         if not at_site:
             note.status = "dead"
         else:
