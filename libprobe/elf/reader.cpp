@@ -118,7 +118,7 @@ void ElfReader::resolve_counts() {
   ElfHeader& h = header();
   const bool extended = h.shnum == 0 || h.shstrndx == SHN_XINDEX || h.phnum == PN_XNUM;
   const std::uint64_t size = decode([](auto codec) { return codec.shdr; });
-  if (!extended || h.shoff.value == 0 || h.shentsize < size) return;
+  if (!extended || h.shoff.value == 0) return;
   const auto bytes = source().slice(h.shoff, {size}, "section header 0");
   if (!bytes) return;  // read_segments() and read_sections() say what follows from it
   const Section first = decode([&](auto codec) { return codec.section(*bytes).section; });

@@ -135,6 +135,8 @@ TEST_CASE("Symbols in each class and order") {
   ElfBuilder elf({.is64 = is64, .order = order});
   const auto text =
       elf.section({.name = ".text", .flags = SHF_ALLOC | SHF_EXECINSTR, .bytes = Bytes(16)});
+  // Section indices of another symbol table.
+  elf.section({.name = ".other_shndx", .type = SHT_SYMTAB_SHNDX, .bytes = Bytes(64), .link = 99});
   const std::uint64_t high = is64 ? 0x8877665500000000 : 0x80000000;
   elf.symbol({.name = "here", .type = STT_SECTION, .binding = STB_LOCAL, .shndx = text});
   elf.symbol({.name = "f",
