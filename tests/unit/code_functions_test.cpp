@@ -1,99 +1,20 @@
-#include <sstream>
-
 #include "catch.hpp"
-#include "counting_source.hpp"
-#include "elf_builder.hpp"
-#include "frame_builder.hpp"
+#include "code_file.hpp"
 #include "libprobe/code/functions.hpp"
-#include "mapped_files.hpp"
 
 using namespace reprobe;
 using namespace reprobe::test;
 
-namespace {
-
-constexpr std::uint64_t kText = 0x1000, kFrame = 0x3000;
-
-struct Elf {
-  explicit Elf(const ElfBuilder::Kind& kind = {}) : builder(kind) {
-    text = builder.section({.name = ".text",
-                            .flags = SHF_ALLOC | SHF_EXECINSTR,
-                            .addr = kind.type == ET_REL ? 0 : kText,
-                            .bytes = Bytes(0x1000)});
-    if (kind.type != ET_REL) builder.load(PF_R | PF_X, text);
-  }
-
-  void function(const std::string& name, std::uint64_t value, std::uint64_t size,
-                std::uint8_t binding = STB_GLOBAL) {
-    builder.symbol({name, value, size, STT_FUNC, binding, text});
-  }
-  void label(const std::string& name, std::uint64_t value, std::uint64_t size = 0) {
-    builder.symbol({name, value, size, STT_NOTYPE, STB_LOCAL, text});
-  }
-  void frames(const std::vector<FrameBuilder::Range>& ranges) {
-    FrameBuilder frame(kFrame, builder.word(), builder.kind().order);
-    const auto cie = frame.cie("zR", hex("00"));
-    for (const auto& range : ranges) frame.fde(cie, range, 0x00);
-    const auto section = builder.section(
-        {.name = ".eh_frame", .flags = SHF_ALLOC, .addr = kFrame, .bytes = frame.bytes()});
-    builder.load(PF_R, section);
-  }
-
-  ElfBuilder builder;
-  std::uint32_t text{};
-};
-
-// What is found, as text: "name start+size", then "xN" for N names where not 1, and S, F, T, L.
-std::string describe(const std::optional<Function>& f) {
-  if (!f) return "none";
-  std::ostringstream out;
-  out << (f->name.empty() ? "?" : f->name) << ' ' << std::hex << f->start.value << '+'
-      << f->size.value << ' ' << std::dec;
-  if (f->names_here != 1) out << 'x' << f->names_here << ' ';
-  out << (f->from_symbol ? "S" : "") << (f->from_fde ? "F" : "") << (f->thumb ? "T" : "")
-      << (f->may_have_landing_pads ? "L" : "");
-  return out.str();
-}
-
-struct Found {
-  explicit Found(Elf& elf, std::vector<CodeAddress> asked) : addresses(std::move(asked)) {
-    const auto file = ElfFile::open(memory_source(elf.builder.build()));
-    REQUIRE(file);
-    lookup = find_functions(*file, addresses);
-    REQUIRE(lookup.functions.size() == addresses.size());
-  }
-  explicit Found(Elf& elf, std::initializer_list<std::uint64_t> asked)
-      : Found(elf, code_addresses(asked)) {}
-
-  std::string at(std::uint64_t address, std::uint32_t section = 0) const {
-    for (std::size_t i = 0; i < addresses.size(); ++i) {
-      if (addresses[i] == CodeAddress{VirtAddr{address}, section})
-        return describe(lookup.functions[i]);
-    }
-    return "not asked";
-  }
-
-  static std::vector<CodeAddress> code_addresses(std::initializer_list<std::uint64_t> asked) {
-    std::vector<CodeAddress> addresses;
-    for (const std::uint64_t a : asked) addresses.push_back({VirtAddr{a}, 0});
-    return addresses;
-  }
-
-  std::vector<CodeAddress> addresses;
-  FunctionLookup lookup;
-};
-
-}  // namespace
-
 TEST_CASE("functions by symbol: edges and gaps, in every class and byte order") {
   const bool is64 = GENERATE(true, false);
   const auto order = GENERATE(std::endian::little, std::endian::big);
-  Elf elf({.is64 = is64, .order = order});
+  CodeFile elf({.is64 = is64, .order = order});
   elf.function("first", 0x1000, 0x10);
   elf.function("second", 0x1010, 0x8);
   elf.function("third", 0x1020, 0x8);
   // Asked out of order, and twice.
-  Found found(elf, {0x1027, 0x1000, 0x100f, 0x1010, 0x1017, 0x1018, 0x1000, 0x1020, 0x1028, 0xfff});
+  FoundFunctions found(
+      elf, {0x1027, 0x1000, 0x100f, 0x1010, 0x1017, 0x1018, 0x1000, 0x1020, 0x1028, 0xfff});
   CHECK(found.at(0xfff) == "none");
   CHECK(found.at(0x1000) == "first 1000+10 SL");
   CHECK(found.at(0x100f) == "first 1000+10 SL");
@@ -109,12 +30,13 @@ TEST_CASE("functions by symbol: edges and gaps, in every class and byte order") 
 }
 
 TEST_CASE("a function inside another: the inner one, and the outer one behind it") {
-  Elf elf;
+  CodeFile elf;
   elf.function("outer", 0x1000, 0x100);
   elf.function("inner", 0x1020, 0x10);
   elf.function("innermost", 0x1024, 0x4);
   elf.label("label", 0x1050, 0x10);  // a label with a size is no function
-  Found found(elf, {0x101f, 0x1020, 0x1023, 0x1024, 0x1028, 0x1030, 0x1055, 0x10ff, 0x1100});
+  FoundFunctions found(elf,
+                       {0x101f, 0x1020, 0x1023, 0x1024, 0x1028, 0x1030, 0x1055, 0x10ff, 0x1100});
   CHECK(found.at(0x101f) == "outer 1000+100 SL");
   CHECK(found.at(0x1020) == "inner 1020+10 SL");
   CHECK(found.at(0x1023) == "inner 1020+10 SL");
@@ -146,16 +68,16 @@ TEST_CASE("aliases: global before weak before local, then with a size, shorter, 
       {{{"a", 4, STB_GLOBAL}, {"b", 8, STB_LOCAL}}, "a 1000+8 x2 SL"},
   }));
   const bool reversed = GENERATE(false, true);
-  Elf elf;
+  CodeFile elf;
   auto aliases = c.aliases;
   if (reversed) std::reverse(aliases.begin(), aliases.end());
   for (const auto& [name, size, binding] : aliases) elf.function(name, 0x1000, size, binding);
   elf.function("other", 0x1010, 8);
-  CHECK(Found(elf, {0x1001}).at(0x1001) == c.expected);
+  CHECK(FoundFunctions(elf, {0x1001}).at(0x1001) == c.expected);
 }
 
 TEST_CASE("symbols without a size end at the next one, at their section, or where an FDE says") {
-  Elf elf;
+  CodeFile elf;
   elf.function("sized", 0x1000, 8);
   elf.function("asm", 0x1100, 0);
   elf.label("loop", 0x1180);
@@ -164,8 +86,8 @@ TEST_CASE("symbols without a size end at the next one, at their section, or wher
   elf.function("unsized_alias", 0x1300, 0);
   elf.function("last", 0x1f00, 0);
   SECTION("symbols alone") {
-    Found found(elf, {0x1000, 0x1008, 0x1100, 0x117f, 0x1180, 0x11ff, 0x1210, 0x1307, 0x1308,
-                      0x1f00, 0x1fff, 0x2000});
+    FoundFunctions found(elf, {0x1000, 0x1008, 0x1100, 0x117f, 0x1180, 0x11ff, 0x1210, 0x1307,
+                               0x1308, 0x1f00, 0x1fff, 0x2000});
     CHECK(found.at(0x1008) == "none");  // the end of `sized` is known
     CHECK(found.at(0x1100) == "asm 1100+80 SL");
     CHECK(found.at(0x117f) == "asm 1100+80 SL");
@@ -180,7 +102,8 @@ TEST_CASE("symbols without a size end at the next one, at their section, or wher
   }
   SECTION("with FDEs") {
     elf.frames({{0x1000, 0x20}, {0x1100, 0x90}, {0x1200, 0x40}, {0x1400, 0x10}});
-    Found found(elf, {0x1000, 0x1008, 0x1100, 0x1185, 0x1190, 0x123f, 0x1240, 0x1405, 0x1410});
+    FoundFunctions found(elf,
+                         {0x1000, 0x1008, 0x1100, 0x1185, 0x1190, 0x123f, 0x1240, 0x1405, 0x1410});
     CHECK(found.lookup.has_unwind);
     CHECK(found.at(0x1000) == "sized 1000+8 SF");  // the symbol's size is believed
     CHECK(found.at(0x1008) == "sized 1000+20 SF");
@@ -195,7 +118,7 @@ TEST_CASE("symbols without a size end at the next one, at their section, or wher
 }
 
 TEST_CASE("what is no name of code") {
-  Elf elf;
+  CodeFile elf;
   const auto data = elf.builder.section(
       {.name = ".data", .flags = SHF_ALLOC | SHF_WRITE, .addr = 0x5000, .bytes = Bytes(16)});
   for (const char* name : {"$x", "$d.1", ".L12", ".annobin_a.c", ""}) elf.label(name, 0x1100);
@@ -205,34 +128,34 @@ TEST_CASE("what is no name of code") {
   elf.builder.symbol({"section", 0x1100, 0x100, STT_SECTION, STB_LOCAL, elf.text});
   elf.builder.symbol({"undefined", 0x1100, 0x100, STT_FUNC, STB_GLOBAL, SHN_UNDEF});
   elf.builder.symbol({"absolute", 0x1100, 0x100, STT_FUNC, STB_GLOBAL, SHN_ABS});
-  SECTION("alone") { CHECK(Found(elf, {0x1110}).at(0x1110) == "none"); }
+  SECTION("alone") { CHECK(FoundFunctions(elf, {0x1110}).at(0x1110) == "none"); }
   SECTION("they do not end a function either") {
     elf.function("f", 0x1000, 0);
-    CHECK(Found(elf, {0x1110}).at(0x1110) == "f 1000+1000 SL");
+    CHECK(FoundFunctions(elf, {0x1110}).at(0x1110) == "f 1000+1000 SL");
   }
   SECTION("an ifunc is a function") {
     elf.builder.symbol({"ifunc", 0x1100, 0x20, STT_GNU_IFUNC, STB_GLOBAL, elf.text});
-    CHECK(Found(elf, {0x1110}).at(0x1110) == "ifunc 1100+20 SL");
+    CHECK(FoundFunctions(elf, {0x1110}).at(0x1110) == "ifunc 1100+20 SL");
   }
   SECTION("a label in code is a name") {
     elf.label("start", 0x1100);
-    CHECK(Found(elf, {0x1110}).at(0x1110) == "start 1100+f00 x0 SL");
+    CHECK(FoundFunctions(elf, {0x1110}).at(0x1110) == "start 1100+f00 x0 SL");
   }
 }
 
 TEST_CASE("ET_REL: addresses are offsets in their section, FDEs are not looked at") {
-  Elf elf({.type = ET_REL});
+  CodeFile elf({.type = ET_REL});
   const auto cold = elf.builder.section(
       {.name = ".text.cold", .flags = SHF_ALLOC | SHF_EXECINSTR, .bytes = Bytes(0x80)});
   elf.function("hot", 0x10, 0x20);
   elf.builder.symbol({"cold", 0x10, 0x8, STT_FUNC, STB_LOCAL, cold});
   elf.builder.symbol({"tail", 0x40, 0, STT_FUNC, STB_LOCAL, cold, true});
-  Found found(elf, {{VirtAddr{0x14}, elf.text},
-                    {VirtAddr{0x14}, cold},
-                    {VirtAddr{0x18}, cold},
-                    {VirtAddr{0x44}, cold},
-                    {VirtAddr{0x44}, elf.text},
-                    {VirtAddr{0x80}, cold}});
+  FoundFunctions found(elf, {{VirtAddr{0x14}, elf.text},
+                             {VirtAddr{0x14}, cold},
+                             {VirtAddr{0x18}, cold},
+                             {VirtAddr{0x44}, cold},
+                             {VirtAddr{0x44}, elf.text},
+                             {VirtAddr{0x80}, cold}});
   CHECK(found.at(0x14, elf.text) == "hot 10+20 SL");
   CHECK(found.at(0x14, cold) == "cold 10+8 SL");
   CHECK(found.at(0x18, cold) == "none");
@@ -244,7 +167,7 @@ TEST_CASE("ET_REL: addresses are offsets in their section, FDEs are not looked a
 
 // ELF for the Arm Architecture, 5.5.3 and 5.5.5.
 TEST_CASE("ARM: which instruction set a function uses") {
-  Elf elf({.is64 = false, .machine = EM_ARM});
+  CodeFile elf({.is64 = false, .machine = EM_ARM});
   elf.label("$a", 0x1000);
   elf.function("arm", 0x1000, 0x20);
   elf.label("$d", 0x1018);
@@ -254,7 +177,7 @@ TEST_CASE("ARM: which instruction set a function uses") {
   elf.label("$a", 0x1300);
   elf.label("arm_asm", 0x1300);
   elf.label("$template", 0x1310);
-  Found found(elf, {0x1004, 0x101c, 0x1100, 0x1120, 0x1204, 0x1314});
+  FoundFunctions found(elf, {0x1004, 0x101c, 0x1100, 0x1120, 0x1204, 0x1314});
   CHECK(found.at(0x1004) == "arm 1000+20 SL");
   CHECK(found.at(0x101c) == "arm 1000+20 SL");
   CHECK(found.at(0x1100) == "thumb 1100+20 STL");
@@ -264,7 +187,7 @@ TEST_CASE("ARM: which instruction set a function uses") {
 }
 
 TEST_CASE("an LSDA means landing pads") {
-  Elf elf;
+  CodeFile elf;
   FrameBuilder frame(kFrame, 8, std::endian::little);
   const auto cie = frame.cie("zLR", hex("00 00"));
   frame.fde(cie, {0x1000, 0x10}, 0x00, hex("08 0050000000000000"));
@@ -275,7 +198,7 @@ TEST_CASE("an LSDA means landing pads") {
   elf.function("catches", 0x1000, 0x10);
   elf.function("plain", 0x1010, 0x10);
   elf.function("undescribed", 0x1020, 0x10);
-  Found found(elf, {0x1004, 0x1014, 0x1024});
+  FoundFunctions found(elf, {0x1004, 0x1014, 0x1024});
   CHECK(found.at(0x1004) == "catches 1000+10 SFL");
   CHECK(found.at(0x1014) == "plain 1010+10 SF");
   CHECK(found.at(0x1024) == "undescribed 1020+10 S");
@@ -283,7 +206,7 @@ TEST_CASE("an LSDA means landing pads") {
 
 TEST_CASE(".dynsym serves where .symtab is stripped, and is not counted twice") {
   const bool stripped = GENERATE(true, false);
-  Elf elf;
+  CodeFile elf;
   // memcpy and its alias, as GNU ld writes them into both tables.
   Bytes strings = bytes_of(std::string_view("\0memcpy\0memmove\0", 16));
   Bytes table(24);
@@ -312,133 +235,27 @@ TEST_CASE(".dynsym serves where .symtab is stripped, and is not counted twice") 
     elf.function("memmove@@GLIBC_2.2.5", 0x1000, 0x10);
     elf.function("__memcpy_local", 0x1000, 0x10, STB_LOCAL);
   }
-  Found found(elf, {0x1004, 0x1024});
+  FoundFunctions found(elf, {0x1004, 0x1024});
   CHECK(found.at(0x1004) == (stripped ? "memcpy 1000+10 x2 SL" : "memcpy 1000+10 x3 SL"));
   CHECK(found.at(0x1024) == "memmove 1020+10 SL");
   CHECK(found.lookup.has_symtab == !stripped);
 }
 
 TEST_CASE("a size that passes the end of the address space is cut there") {
-  Elf elf;
+  CodeFile elf;
   elf.function("huge", 0x1010, ~std::uint64_t{0});
-  Found found(elf, {0x100f, 0x1010, ~std::uint64_t{0} - 1});
+  FoundFunctions found(elf, {0x100f, 0x1010, ~std::uint64_t{0} - 1});
   CHECK(found.at(0x100f) == "none");
   CHECK(found.at(0x1010) == "huge 1010+ffffffffffffefef SL");
   CHECK(found.at(~std::uint64_t{0} - 1) == "huge 1010+ffffffffffffefef SL");
 }
 
 TEST_CASE("very long names are cut") {
-  Elf elf;
+  CodeFile elf;
   elf.function(std::string(5000, 'n'), 0x1000, 8);
   elf.function(std::string(5000, 'n') + "x", 0x1000, 8);
-  Found found(elf, {0x1000});
+  FoundFunctions found(elf, {0x1000});
   REQUIRE(found.lookup.functions[0]);
   CHECK(found.lookup.functions[0]->name == std::string(4096, 'n') + "...");
   CHECK(found.lookup.functions[0]->names_here == 2);
-}
-
-// With work by symbol times address this would take hours.
-TEST_CASE("every symbol covers every address, and all names are the tails of one") {
-  constexpr std::uint32_t kCount = 100'000;
-  Elf elf;
-  Bytes strings(1);
-  strings.resize(kCount + 1, std::byte{'a'});
-  strings.push_back(std::byte{0});
-  Bytes table(24);
-  std::vector<CodeAddress> asked;
-  for (std::uint32_t i = 0; i < kCount; ++i) {
-    const std::size_t at = table.size();
-    table.resize(at + 24);
-    const auto set = [&](std::string_view field, std::uint64_t v) {
-      put(table, field_of(field, true, at), std::endian::little, v);
-    };
-    set("st_name", 1 + i);
-    set("st_info", STB_GLOBAL << 4 | STT_FUNC);
-    set("st_shndx", elf.text);
-    set("st_value", i % 2 == 0 ? 0x1000 : 0x1000 + i % 0x800);
-    set("st_size", std::uint64_t{1} << 40);
-    asked.push_back({VirtAddr{0x1800 + i}, 0});
-  }
-  const auto strtab =
-      elf.builder.section({.name = ".dynstr", .type = SHT_STRTAB, .bytes = strings});
-  NewSection dynsym{.name = ".dynsym", .type = SHT_DYNSYM, .align = 8, .bytes = table};
-  dynsym.link = strtab;
-  dynsym.entsize = 24;
-  elf.builder.section(dynsym);
-  Found found(elf, asked);
-  for (const auto& function : found.lookup.functions) {
-    REQUIRE(function);
-    REQUIRE(function->start.value == 0x17ff);
-  }
-}
-
-TEST_CASE(
-    "little of .eh_frame is read where there is a table, and nothing where nothing is asked") {
-  constexpr std::uint64_t kHeader = 0x400000;
-  Elf elf;
-  FrameBuilder frame(kFrame, 8, std::endian::little);
-  const auto cie = frame.cie("zR", hex("1b"));
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> pairs;
-  for (std::uint64_t i = 0; i < 4000; ++i) {
-    const std::uint64_t start = 0x10000000 + 0x10 * i;
-    pairs.push_back({start, frame.fde(cie, {start, 0x10}, 0x1b)});
-  }
-  const auto eh_frame = elf.builder.section(
-      {.name = ".eh_frame", .flags = SHF_ALLOC, .addr = kFrame, .bytes = frame.bytes()});
-  const auto hdr = elf.builder.section({.name = ".eh_frame_hdr",
-                                        .flags = SHF_ALLOC,
-                                        .addr = kHeader,
-                                        .bytes = frame.header(kHeader, pairs)});
-  elf.builder.load(PF_R, eh_frame);
-  elf.builder.load(PF_R, hdr);
-  elf.builder.load(PF_R, hdr, 0, PT_GNU_EH_FRAME);
-  const Bytes bytes = elf.builder.build();
-  const std::uint64_t begin = elf.builder.offset(eh_frame);
-  const std::uint64_t end = begin + frame.bytes().size();
-  const auto counting = std::make_shared<CountingSource>(borrowed_source(bytes));
-  const auto file = ElfFile::open(counting);
-  REQUIRE(file);
-  const auto read_of_frame = [&] {
-    std::uint64_t sum = 0;
-    for (const auto& slice : counting->slices()) {
-      if (slice.offset >= begin && slice.offset < end) sum += slice.size;
-    }
-    return sum;
-  };
-  counting->forget();
-  CHECK(find_functions(*file, {}).functions.empty());
-  CHECK(counting->slices().empty());
-  const std::vector<CodeAddress> asked = {{VirtAddr{0x10000008}, 0}, {VirtAddr{0x10008888}, 0}};
-  const auto lookup = find_functions(*file, asked);
-  CHECK(describe(lookup.functions[0]) == "? 10000000+10 x0 F");
-  CHECK(describe(lookup.functions[1]) == "? 10008880+10 x0 F");
-  CHECK(read_of_frame() > 0);
-  CHECK(read_of_frame() < 1024);
-}
-
-TEST_CASE("functions of this process's libraries are those that dladdr() names") {
-  std::size_t compared = 0;
-  for (const MappedFile& mapped : mapped_files()) {
-    const auto source = map_file(mapped.path);
-    if (!source) continue;
-    const auto file = ElfFile::open(*source);
-    REQUIRE(file);
-    std::vector<CodeAddress> asked;
-    for (const Segment& segment : file->segments()) {
-      if (segment.type != PT_LOAD || (segment.flags & PF_X) == 0) continue;
-      for (std::uint64_t at = 0; at < segment.filesz.value; at += 101)
-        asked.push_back({VirtAddr{segment.vaddr.value + at}, 0});
-    }
-    const FunctionLookup lookup = find_functions(*file, asked);
-    if (lookup.has_symtab) continue;  // dladdr() looks at .dynsym alone
-    for (std::size_t i = 0; i < asked.size(); ++i) {
-      const auto start = exported_symbol_at(mapped.bias + asked[i].address.value);
-      if (!start) continue;
-      CAPTURE(mapped.path, asked[i].address.value);
-      REQUIRE(lookup.functions[i]);
-      REQUIRE(lookup.functions[i]->start.value == *start - mapped.bias);
-      ++compared;
-    }
-  }
-  CHECK(compared > 1000);
 }
