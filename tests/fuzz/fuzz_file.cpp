@@ -7,6 +7,7 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/audit/rules.hpp"
+#include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/fix.hpp"
 #include "libprobe/verify/compare.hpp"
 
@@ -20,19 +21,39 @@ void require(bool holds, const char* what, const std::string& detail) {
   std::abort();
 }
 
-void fix_and_check(const ElfFile& before, const ProbeFile& probes) {
-  const auto fix = plan_fix(before, probes, {});
+// What the rewrite changes, once more: nothing.
+std::string left_to_do(const Result<FixPlan>& again) {
+  if (!again) return again.error().message;
+  if (again->plan.empty()) return "";
+  return again->plan.edits().empty() ? again->plan.appended_why().front()
+                                     : again->plan.edits().front().why;
+}
+
+void fix_and_check(const ElfFile& before, const ProbeFile& probes, const FixOptions& options,
+                   bool new_build_id) {
+  auto fix = plan_fix(before, probes, options);
+  // What fails must be refused; everything else is a fault of the plan, not of the file.
+  require(fix || fix.error().code != ErrorCode::internal, "a plan must not contradict itself",
+          fix ? "" : fix.error().message);
   if (!fix || fix->plan.empty()) return;
+  if (new_build_id) {
+    if (const auto renewed = renew_build_id(fix->plan, before); !renewed) {
+      require(renewed.error().code == ErrorCode::refused, "a new build-id must be refused",
+              renewed.error().message);
+      return;
+    }
+  }
   const auto output = apply(fix->plan, before.source());
   require(output.has_value(), "a plan must apply", output ? "" : output.error().message);
   const auto after = ElfFile::open(borrowed_source(*output));
   require(after.has_value(), "the result must open", after ? "" : after.error().message);
-  const auto findings = compare(before, *after, {});
+  const auto findings = compare(
+      before, *after,
+      {.allow_removed_ambiguous = options.remove_ambiguous, .allow_new_build_id = new_build_id});
   require(findings.empty(), "the result must verify",
           findings.empty() ? "" : findings.front().rule + ": " + findings.front().message);
-  const auto again = plan_fix(*after, read_probes(*after), {});
-  require(again && again->plan.empty(), "a second fix must change nothing",
-          again && !again->plan.edits().empty() ? again->plan.edits().front().why : "");
+  const std::string left = left_to_do(plan_fix(*after, read_probes(*after), options));
+  require(left.empty(), "a second fix must change nothing", left);
 }
 
 }  // namespace
@@ -42,6 +63,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!file) return 0;
   const ProbeFile probes = read_probes(*file);
   static_cast<void>(audit(*file, probes));
-  fix_and_check(*file, probes);
+  fix_and_check(*file, probes, {}, false);
+  // The tool's other ways of asking for a repair.
+  fix_and_check(*file, probes, {.remove_ambiguous = true, .selected = {}}, true);
+  const auto odd_names = [](const Probe& probe) { return probe.note.name.size() % 2 == 1; };
+  fix_and_check(*file, probes, {.remove_ambiguous = false, .selected = odd_names}, false);
   return 0;
 }

@@ -183,7 +183,7 @@ def notes_for(elf, text, base, probes, layout, dead):
         tail = b"\0\0" if layout == "counted" else b""
         put(elf.note(text.addr + FUNCTION * i, where, counter, "hit%d" % i, align=align, tail=tail))
         for k in range(dead):
-            put(elf.note(4 * (i * dead + k), where, 0, "gone", align=align))
+            put(elf.note(4 * (i * dead + k), where, 0, "gone%d" % (k % 10), align=align))
     if layout == "foreign":
         put(elf.note(0, owner=b"GNU\0", number=1, align=align))
         put(elf.note(text.addr, where, 0, "odd", number=4))
