@@ -79,20 +79,11 @@ Result<void> SectionTable::set(const Section& section, SectionField field, std::
 
 Result<void> SectionTable::add(const Section& section, std::string why) {
   const ElfHeader& header = file_->header();
-  const Section* names = file_->section_at(static_cast<std::uint32_t>(header.shstrndx));
-  if (names == nullptr || names->type != SHT_STRTAB) {
-    return fail(ErrorCode::refused, "e_shstrndx", "the section names cannot be read");
-  }
   const std::size_t count = table_.size() / header.shentsize;
   if (count + 1 >= SHN_LORESERVE) {
     return fail(ErrorCode::refused, "e_shnum", "the file has too many sections to add one");
   }
-  if (names_.empty()) {
-    const auto contents = file_->contents(*names);
-    if (!contents) return tl::unexpected(contents.error());
-    names_.assign(contents->begin(), contents->end());
-    if (names_.empty() || names_.back() != std::byte{0}) names_.push_back(std::byte{0});
-  }
+  if (auto done = read_names(); !done) return done;
   const std::uint64_t name_at = names_.size();
   const ByteView text = as_bytes(section.name);
   names_.insert(names_.end(), text.begin(), text.end());
@@ -124,6 +115,30 @@ Result<void> SectionTable::add(const Section& section, std::string why) {
   }
   table_.insert(table_.end(), entry.begin(), entry.end());
   added_why_ = std::move(why);
+  return {};
+}
+
+// The names can grow only where they end in a NUL and every section finds its own there: otherwise
+// what is added becomes a part of some section's name.
+Result<void> SectionTable::read_names() {
+  if (!names_.empty()) return {};
+  const auto refused = [](const char* why) { return fail(ErrorCode::refused, "e_shstrndx", why); };
+  const Section* names = file_->section_at(static_cast<std::uint32_t>(file_->header().shstrndx));
+  if (names == nullptr || names->type != SHT_STRTAB) {
+    return refused("the section names cannot be read");
+  }
+  if (names->allocated()) return refused("the section names are loaded with the program");
+  const auto contents = file_->contents(*names);
+  if (!contents || contents->empty() || contents->back() != std::byte{0}) {
+    return refused("the section names cannot be read");
+  }
+  const StringTable strings(*contents);
+  for (const Section& section : file_->sections()) {
+    const std::uint64_t at = section.index * std::uint64_t{file_->header().shentsize};
+    const auto name = strings.at(load_uint(table_, at, 4, file_->header().order));
+    if (name != section.name) return refused("a section's name is not among the section names");
+  }
+  names_.assign(contents->begin(), contents->end());
   return {};
 }
 

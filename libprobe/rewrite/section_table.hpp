@@ -39,6 +39,7 @@ class SectionTable {
   explicit SectionTable(const ElfFile& file) : file_(&file) {}
   [[nodiscard]] Result<void> put(std::uint64_t at, unsigned width, std::uint64_t value,
                                  std::string why);
+  [[nodiscard]] Result<void> read_names();
   [[nodiscard]] Result<void> write_moved(Plan& plan) const;
 
   const ElfFile* file_;
