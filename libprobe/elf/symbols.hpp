@@ -25,7 +25,8 @@ struct Symbol {
   // `shndx` is SHN_ABS, SHN_COMMON or another reserved value and not a section's index. In a file
   // with more than 0xff00 sections the numbers alone do not tell.
   bool reserved_shndx{};
-  std::uint32_t name_offset{};  // st_name
+  std::uint32_t name_offset{};   // st_name
+  std::uint64_t entry_offset{};  // of the entry in its table
 
   [[nodiscard]] bool in_section() const { return shndx != 0 && !reserved_shndx; }
 };

@@ -49,7 +49,7 @@ void add_base_symbols(const ElfFile& file, std::vector<Range>& out) {
   for (const Symbol& symbol : *symbols) {
     if (symbol.shndx != base->index) continue;
     const std::uint64_t at =
-        symtab->offset.value + symbol.index * symtab->entsize.value + (file.header().is64 ? 8 : 4);
+        symtab->offset.value + symbol.entry_offset + (file.header().is64 ? 8 : 4);
     out.push_back({at, at + file.header().word()});
   }
 }
