@@ -14,7 +14,7 @@ namespace {
 // A .deb is an ar that holds a tar; two levels more than that are no package any more.
 constexpr int kMaxDepth = 4;
 // A member is held in memory whole. Larger ones are reported, not read.
-constexpr std::int64_t kMaxMember = std::int64_t{1} << 30;
+constexpr std::size_t kMaxMember = std::size_t{1} << 30;
 
 struct ArchiveCloser {
   void operator()(archive* a) const { archive_read_free(a); }
@@ -47,30 +47,51 @@ Error archive_error(archive* a) {
                ""};
 }
 
-Result<Bytes> read_member(archive* a, archive_entry* entry) {
-  if (archive_entry_size_is_set(entry) != 0 && archive_entry_size(entry) > kMaxMember) {
-    return fail(
-        ErrorCode::unreadable, "",
-        fmt::format("the member is too large to unpack; expected at most {} bytes, found {}",
-                    kMaxMember, archive_entry_size(entry)),
-        "unpack the archive and name the file");
-  }
-  Bytes bytes;
+// Adds the member's data to `bytes` until they are `size`, or to its end.
+Result<void> read_data(archive* a, std::size_t size, Bytes& bytes) {
   std::array<std::byte, 64 * 1024> piece{};
-  for (;;) {
-    const la_ssize_t got = archive_read_data(a, piece.data(), piece.size());
+  while (bytes.size() < size) {
+    const la_ssize_t got =
+        archive_read_data(a, piece.data(), std::min(piece.size(), size - bytes.size()));
     if (got < 0) return tl::unexpected(archive_error(a));
-    if (got == 0) return bytes;
+    if (got == 0) break;
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + got);
-    if (bytes.size() > static_cast<std::size_t>(kMaxMember)) {
-      return fail(ErrorCode::unreadable, "", "the member is too large to unpack",
-                  "unpack the archive and name the file");
-    }
   }
+  return {};
+}
+
+struct Member {
+  FileKind kind{FileKind::other};
+  Bytes bytes;
+};
+
+// The whole member only where it is wanted: an archive of a few kilobytes can unpack to terabytes.
+Result<Member> read_member(archive* a, std::string_view name) {
+  Member member;
+  auto done = read_data(a, static_cast<std::size_t>(kHeadSize), member.bytes);
+  if (!done) return tl::unexpected(done.error());
+  member.kind = file_kind(member.bytes, name);
+  if (member.kind == FileKind::other) return member;
+  done = read_data(a, kMaxMember + 1, member.bytes);
+  if (!done) return tl::unexpected(done.error());
+  if (member.bytes.size() <= kMaxMember) return member;
+  return fail(
+      ErrorCode::unreadable, "",
+      fmt::format("the member is too large to unpack; expected at most {} bytes, found more",
+                  kMaxMember),
+      "unpack the archive and name the file");
 }
 
 void read_members(const std::string& path, ByteView bytes, int depth,
                   const InputHandlers& handlers) {
+  if (depth > kMaxDepth) {
+    return handlers.on_error(
+        path, Error{ErrorCode::unreadable, "",
+                    fmt::format("archives in archives; expected at most {} in each other, found "
+                                "more",
+                                kMaxDepth),
+                    "unpack the outer ones"});
+  }
   const ArchivePtr a(archive_read_new());
   archive_read_support_filter_all(a.get());
   archive_read_support_format_all(a.get());
@@ -86,19 +107,17 @@ void read_members(const std::string& path, ByteView bytes, int depth,
     const char* name = archive_entry_pathname(entry);
     const std::string member = fmt::format("{}({})", path, name != nullptr ? name : "?");
     handlers.on_visit(member);
-    auto contents = read_member(a.get(), entry);
+    auto contents = read_member(a.get(), name != nullptr ? name : "");
     if (!contents) {
       handlers.on_error(member, contents.error());
       continue;
     }
-    const auto head = ByteView(*contents).first(
-        std::min<std::size_t>(contents->size(), static_cast<std::size_t>(kHeadSize)));
-    switch (file_kind(head, name != nullptr ? name : "")) {
+    switch (contents->kind) {
       case FileKind::elf:
-        handlers.on_elf(member, memory_source(std::move(*contents)));
+        handlers.on_elf(member, memory_source(std::move(contents->bytes)));
         break;
       case FileKind::archive:
-        if (depth < kMaxDepth) read_members(member, *contents, depth + 1, handlers);
+        read_members(member, contents->bytes, depth + 1, handlers);
         break;
       case FileKind::other:
         break;
@@ -115,15 +134,15 @@ FileKind file_kind(ByteView head, std::string_view name) {
     return FileKind::elf;
   constexpr std::size_t kTarMagicAt = 257;  // POSIX ustar header
   if (starts_with(head, "!<arch>\n") || starts_with(head, "ustar", kTarMagicAt) ||
-      starts_with(head, "PK\x03\x04") || starts_with(head, "070701") ||
-      starts_with(head, "\xed\xab\xee\xdb")) {  // rpm lead
+      starts_with(head, "PK\x03\x04") || starts_with(head, "PK\x05\x06") ||
+      starts_with(head, "070701") || starts_with(head, "\xed\xab\xee\xdb")) {  // rpm lead
     return FileKind::archive;
   }
   return is_compressed(head) && names_an_archive(name) ? FileKind::archive : FileKind::other;
 }
 
 void for_each_member(const std::string& path, ByteView archive, const InputHandlers& handlers) {
-  read_members(path, archive, 0, handlers);
+  read_members(path, archive, 1, handlers);
 }
 
 }  // namespace reprobe

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "libprobe/audit/rules.hpp"
+#include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
 #include "tool/json.hpp"
@@ -19,6 +20,7 @@ struct Summary {
   std::size_t elf{};
   std::size_t with_probes{};
   std::size_t probes{};
+  std::size_t unknown{};  // of these, the probes whose code is not there to be judged
   std::size_t errors{};
   std::size_t warnings{};
   std::size_t unreadable{};
@@ -60,18 +62,33 @@ void count(const std::vector<Finding>& findings, Summary& summary) {
 }
 
 void print_summary(const Summary& s) {
-  fmt::print("{} in {} of {}: {}, {}{}\n", plural(s.probes, "probe"), s.with_probes,
+  fmt::print("{} in {} of {}: {}, {}{}{}\n", plural(s.probes, "probe"), s.with_probes,
              plural(s.elf, "ELF file"), plural(s.errors, "error"), plural(s.warnings, "warning"),
+             s.unknown == 0 ? "" : fmt::format(", {} unknown", plural(s.unknown, "probe")),
              s.unreadable == 0 ? "" : fmt::format(", {} unreadable", s.unreadable));
 }
 
 Json summary_json(const Summary& s) {
-  return {{"files", s.files},          {"elf", s.elf},       {"with_probes", s.with_probes},
-          {"probes", s.probes},        {"errors", s.errors}, {"warnings", s.warnings},
+  return {{"files", s.files},
+          {"elf", s.elf},
+          {"with_probes", s.with_probes},
+          {"probes", s.probes},
+          {"unknown", s.unknown},
+          {"errors", s.errors},
+          {"warnings", s.warnings},
           {"unreadable", s.unreadable}};
 }
 
-// What the reader had to step over; reported only where the file has probes or should have.
+// Notes may hide in a section whose name cannot be read.
+bool may_have_probes(const ElfFile& file, const ProbeFile& probes) {
+  const auto is_nameless_note = [](const Section& section) {
+    return section.type == SHT_NOTE && section.name.empty();
+  };
+  return !probes.probes.empty() || !probes.scan.findings.empty() ||
+         std::ranges::any_of(file.sections(), is_nameless_note);
+}
+
+// What the reader had to step over; reported only where the file has probes or may have.
 std::vector<Finding> read_findings(const ElfFile& file) {
   std::vector<Finding> findings;
   for (const ReadProblem& problem : file.problems()) {
@@ -117,18 +134,20 @@ class Audit {
   }
 
   void on_elf(const std::string& path, std::shared_ptr<const ByteSource> source) {
-    const auto file = ElfFile::open(std::move(source));
+    const auto file = open_elf(std::move(source));
     if (!file) return on_error(path, file.error());
     ++summary_.elf;
     const ProbeFile probes = read_probes(*file);
     FileFindings result{path, {}};
-    if (!probes.probes.empty() || !probes.scan.findings.empty()) {
+    if (may_have_probes(*file, probes)) {
       result.findings = read_findings(*file);
       std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
                            [&](const Finding& f) { return is_selected(f); });
     }
     if (!probes.probes.empty()) ++summary_.with_probes;
     summary_.probes += probes.probes.size();
+    summary_.unknown += static_cast<std::size_t>(
+        std::ranges::count(probes.probes, Verdict::unknown, &Probe::verdict));
     count(result.findings, summary_);
     if (result.findings.empty()) return;
     terminal_.progress("");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "libprobe/verify/second_opinion.hpp"
+#include "tool/elf_input.hpp"
 
 namespace reprobe {
 namespace {
@@ -37,10 +38,10 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
                                               const std::filesystem::path& before_path,
                                               const std::filesystem::path& after,
                                               const CheckOptions& check, const Terminal& terminal) {
-  auto source = map_file(after);
+  auto source = map_input(after.string());
   if (!source) return tl::unexpected(source.error());
   const std::uint64_t size = (*source)->size();
-  const auto result = ElfFile::open(std::move(*source));
+  const auto result = open_elf(std::move(*source));
   if (!result) return tl::unexpected(result.error());
   std::vector<Finding> findings = compare(before, *result, check.options);
   const bool small =

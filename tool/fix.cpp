@@ -9,6 +9,7 @@
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/commit.hpp"
 #include "tool/check.hpp"
+#include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"
@@ -81,8 +82,16 @@ std::string summary(const FixCommandOptions& options, const ElfFile& file, const
   }
   if (fix.base) text += fmt::format(", put .stapsdt.base at {:#x}", fix.base->value);
   if (!fix.rewritten.empty()) text += fmt::format(", rewrote {}", fix.rewritten.size());
+  if (fix.removed.empty() && fix.rewritten.empty() && !fix.base) {
+    text += ", repaired the section header";
+  }
   if (!file.build_id().empty()) text += options.new_build_id ? "; new build-id" : "; build-id kept";
   return text;
+}
+
+std::string nothing_to_change(const FixCommandOptions& options) {
+  const bool copied = !options.output.empty() && !options.dry_run;
+  return options.file + ": nothing to change" + (copied ? "; copied to " + options.output : "");
 }
 
 struct Planned {
@@ -94,10 +103,10 @@ struct Planned {
 
 Result<Planned> plan_file(const FixCommandOptions& options) {
   const auto stamp = file_stamp(options.file);
-  if (!stamp) return tl::unexpected(stamp.error());
-  auto source = map_file(options.file);
+  auto source = map_input(options.file);
   if (!source) return tl::unexpected(source.error());
-  auto file = ElfFile::open(std::move(*source));
+  if (!stamp) return tl::unexpected(stamp.error());
+  auto file = open_elf(std::move(*source));
   if (!file) return tl::unexpected(file.error());
   ProbeFile probes = read_probes(*file);
   FixOptions fix_options;
@@ -143,6 +152,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
   const auto planned = plan_file(options);
   if (!planned) return tl::unexpected(planned.error());
   const FixPlan& fix = planned->fix;
+  warn_of_problems(options.file, planned->file, terminal);
   for (const Refusal& refusal : fix.refused) {
     terminal.warning(
         fmt::format("{}: [{}] left as it is: {}", options.file, refusal.where, refusal.reason));
@@ -177,7 +187,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
     terminal.detail(fmt::format("{}: remove {}: {}", options.file, probe_text(probe),
                                 fmt::join(probe.evidence, "; ")));
   }
-  terminal.info(fix.plan.empty() ? fmt::format("{}: nothing to change", options.file)
+  terminal.info(fix.plan.empty() ? nothing_to_change(options)
                                  : summary(options, planned->file, planned->probes, fix));
   return fix.refused.empty() ? kDone : kRefused;
 }

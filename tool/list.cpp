@@ -7,6 +7,7 @@
 #include <array>
 #include <optional>
 
+#include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
 #include "tool/json.hpp"
@@ -38,6 +39,12 @@ Row row_of(const Probe& probe) {
           probe.note.arguments.empty() ? "-" : printable(probe.note.arguments)};
 }
 
+// Characters, not bytes: names may be UTF-8, whose later bytes of a character are 10xxxxxx.
+std::size_t width_of(std::string_view cell) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      cell, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
 Style verdict_style(Verdict verdict) {
   return verdict == Verdict::dangling ? Style::red : Style::yellow;
 }
@@ -53,12 +60,11 @@ void print_text(const std::string& path, const ElfFile& file,
   std::vector<Row> rows;
   rows.reserve(probes.size());
   std::array<std::size_t, kColumns.size()> widths{};
-  for (std::size_t c = 0; c < kColumns.size(); ++c)
-    widths[c] = std::string_view(kColumns[c]).size();
+  for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);
   for (const Probe* probe : probes) {
     rows.push_back(row_of(*probe));
     for (std::size_t c = 0; c < kColumns.size(); ++c) {
-      widths[c] = std::max(widths[c], rows.back()[c].size());
+      widths[c] = std::max(widths[c], width_of(rows.back()[c]));
     }
   }
   const auto print_row = [&](const auto& cells, std::optional<Verdict> verdict) {
@@ -68,7 +74,7 @@ void print_text(const std::string& path, const ElfFile& file,
       const bool last = c + 1 == kColumns.size();
       const bool shout = c == 1 && verdict && *verdict != Verdict::live;
       line += "  " + (shout ? terminal.out(verdict_style(*verdict), cell) : cell);
-      if (!last) line += std::string(widths[c] - cell.size(), ' ');
+      if (!last) line += std::string(widths[c] - width_of(cell), ' ');
     }
     fmt::print("{}\n", line);
   };
@@ -98,11 +104,9 @@ int run_list(const ListOptions& options) {
     exit = std::max(exit, exit_code(error.code));
   };
   handlers.on_elf = [&](const std::string& path, std::shared_ptr<const ByteSource> source) {
-    const auto file = ElfFile::open(std::move(source));
+    const auto file = open_elf(std::move(source));
     if (!file) return handlers.on_error(path, file.error());
-    for (const ReadProblem& problem : file->problems()) {
-      terminal.warning(fmt::format("{}: [{}] {}", path, problem.where, problem.message));
-    }
+    warn_of_problems(path, *file, terminal);
     const ProbeFile read = read_probes(*file);
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {

@@ -1,15 +1,20 @@
 // The command line: which options there are, and which command runs.
 
-#include <fmt/format.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <new>
+#include <sstream>
+#include <string>
+#include <system_error>
 
 #include "tool/exit_code.hpp"
 #include "tool/options.hpp"
@@ -27,24 +32,52 @@ void on_bus_error(int) {
   _exit(kUnreadable);
 }
 
+// A descriptor that the caller closed would be given to the next file that is opened, and what is
+// meant for stdout or stderr would be written into it. In its place one that cannot be written (or
+// read): output that is lost is then reported.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
+      // open() gives the lowest free number: this one.
+      if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) _exit(kInternal);
+    }
+  }
+}
+
+// Not by fmt::print(), which throws where stderr cannot be written.
+int failed(const std::string& what) {
+  std::fputs(("reprobe: error: " + what + "\n").c_str(), stderr);
+  return kInternal;
+}
+
+int lost_output(int number) {
+  return failed("standard output cannot be written: " + std::generic_category().message(number));
+}
+
+constexpr const char* kOutput = "Output";  // headings of --help
+constexpr const char* kSafety = "What may be lost";
+
 void add_common(CLI::App& command, CommonOptions& common) {
   static const std::map<std::string, ColorMode> kColors{
       {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
-  command.add_flag("--json", common.json, "print one JSON document instead of text");
+  command.add_flag("--json", common.json, "print one JSON document instead of text")
+      ->group(kOutput);
   command
       .add_option("-p,--probe", common.patterns,
                   "only probes whose provider:name fits the glob; repeatable")
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  command.add_flag("-q,--quiet", common.quiet, "errors only on stderr");
-  command.add_flag("-v,--verbose", common.verbose, "say on stderr what was decided and why");
+  command.add_flag("-q,--quiet", common.quiet, "errors only on stderr")->group(kOutput);
+  command.add_flag("-v,--verbose", common.verbose, "say on stderr what was decided and why")
+      ->group(kOutput);
   command
       .add_option_function<std::string>(
           "--color", [&common](const std::string& word) { common.color = kColors.at(word); },
           "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
       ->type_name("WHEN")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
-      ->default_str("auto");
+      ->default_str("auto")
+      ->group(kOutput);
 }
 
 void add_second_opinion(CLI::App& command, SecondOpinionMode& mode) {
@@ -84,7 +117,8 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       "  reprobe audit package.deb");
   add_common(command, options.common);
   command.add_flag("--sarif", options.sarif, "print SARIF 2.1.0, which code hosts show")
-      ->excludes("--json");
+      ->excludes("--json")
+      ->group(kOutput);
   command.add_option("PATH", options.paths, "files, folders (walked) and archives")->required();
 }
 
@@ -118,12 +152,18 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       ->check(CLI::IsMember(std::vector<std::string>{"keep", "new"}))
       ->default_str("keep");
   command.add_flag("--preserve-dates", options.preserve_dates, "keep the file's times");
-  command.add_flag("--break-hardlinks", options.break_hardlinks,
-                   "in place on a file with several names: only this one gets the new contents");
-  command.add_flag("--drop-signature", options.drop_signature,
-                   "rewrite a file with an IMA or EVM signature, without the signature");
-  command.add_flag("--drop-verity", options.drop_verity,
-                   "rewrite a file with fs-verity, without fs-verity");
+  command
+      .add_flag("--break-hardlinks", options.break_hardlinks,
+                "in place on a file with several names: only this one gets the new contents")
+      ->group(kSafety);
+  command
+      .add_flag("--drop-signature", options.drop_signature,
+                "rewrite a file with an IMA or EVM signature, without the signature")
+      ->group(kSafety);
+  command
+      .add_flag("--drop-verity", options.drop_verity,
+                "rewrite a file with fs-verity, without fs-verity")
+      ->group(kSafety);
   add_second_opinion(command, options.second_opinion);
 }
 
@@ -143,6 +183,27 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
   add_second_opinion(command, options.second_opinion);
+}
+
+// Help and the version are results; everything else is a mistake on the command line.
+int help_or_usage(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+  std::ostringstream out;
+  std::ostringstream unused;
+  if (app.exit(error, out, unused) == 0) {
+    std::fputs(out.str().c_str(), stdout);
+    return kDone;
+  }
+  if (first.empty()) {
+    std::fputs(app.help().c_str(), stderr);
+    return kUsage;
+  }
+  const auto commands = app.get_subcommands();
+  const std::string command = commands.empty() ? "" : " " + commands.front()->get_name();
+  const Terminal terminal(ColorMode::automatic, false, false);
+  terminal.error("", Error{ErrorCode::usage, "",
+                           commands.empty() ? "no such command or option: " + first : error.what(),
+                           "reprobe" + command + " --help shows what there is"});
+  return kUsage;
 }
 
 int run(int argc, char** argv) {
@@ -168,8 +229,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // CLI11 prints help and version on stdout with status 0, errors on stderr.
-    return app.exit(error) == 0 ? kDone : kUsage;
+    return help_or_usage(app, error, argc > 1 ? argv[1] : "");
   }
   if (app.got_subcommand("list")) return run_list(list);
   if (app.got_subcommand("audit")) return run_audit(audit);
@@ -181,17 +241,24 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGBUS, on_bus_error);
+  // Past a limit on the size of files, write() then says so, and the rewrite cleans up.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
+    hold_standard_streams();
     const int code = run(argc, argv);
+    errno = 0;
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      fmt::print(stderr, "reprobe: error: standard output could not be written\n");
-      return reprobe::kInternal;
+      return lost_output(errno != 0 ? errno : EIO);
     }
     return code;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return failed(std::string("internal: ") + error.what());
+  } catch (const std::system_error& error) {
+    // Thrown by fmt::print() when stdout's buffer is full and cannot be written.
+    return lost_output(error.code().value());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "reprobe: error: out of memory\n");
+    return failed("out of memory");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "reprobe: error: internal: {}\n", error.what());
+    return failed(std::string("internal: ") + error.what());
   }
-  return reprobe::kInternal;
 }

@@ -3,17 +3,24 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 
 namespace reprobe {
 namespace {
 
+// A terminal that understands escape sequences.
+bool is_capable(int fd) {
+  const char* term = std::getenv("TERM");
+  return isatty(fd) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
 bool wants_color(ColorMode mode, int fd) {
   if (mode != ColorMode::automatic) return mode == ColorMode::always;
   const char* no_color = std::getenv("NO_COLOR");  // https://no-color.org: set and not empty
-  if (no_color != nullptr && *no_color != '\0') return false;
-  const char* term = std::getenv("TERM");
-  return isatty(fd) == 1 && term != nullptr && std::string_view(term) != "dumb";
+  return (no_color == nullptr || *no_color == '\0') && is_capable(fd);
 }
 
 std::string styled(Style style, std::string_view text) {
@@ -35,12 +42,36 @@ std::string styled(Style style, std::string_view text) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
+// Unlike fmt::print() it does not throw: a stderr that is full must not stop a rewrite halfway.
+void say(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
+// Bytes of the character that `text` starts with, 0 where it must not be printed as it is: not
+// UTF-8 (RFC 3629, section 4), or a control character, of which U+0080 to U+009F drive terminals
+// as ESC does.
+std::size_t printable_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) -> std::uint32_t {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const std::uint32_t first = byte(0);
+  if (first < 0x80) return first < 0x20 || first == 0x7f ? 0 : 1;
+  const std::size_t length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (length == 0 || first > 0xf4) return 0;
+  std::uint32_t character = first & (0x7fU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    character = character << 6 | (byte(i) & 0x3f);
+  }
+  constexpr std::array<std::uint32_t, 5> kSmallest = {0, 0, 0xa0, 0x800, 0x10000};
+  const bool surrogate = character >= 0xd800 && character < 0xe000;
+  return character < kSmallest.at(length) || surrogate || character > 0x10ffff ? 0 : length;
+}
+
 }  // namespace
 
 Terminal::Terminal(ColorMode mode, bool quiet, bool verbose)
     : color_out_(wants_color(mode, STDOUT_FILENO)),
       color_err_(wants_color(mode, STDERR_FILENO)),
-      show_progress_(isatty(STDERR_FILENO) == 1 && !quiet),
+      show_progress_(is_capable(STDERR_FILENO) && !quiet),
       quiet_(quiet),
       verbose_(verbose) {}
 
@@ -57,46 +88,48 @@ void Terminal::error(std::string_view path, const Error& error) const {
   std::string line = fmt::format("reprobe: {}: ", err(Style::red, "error"));
   if (!path.empty()) line += printable(path) + ": ";
   if (!error.where.empty()) line += fmt::format("[{}] ", printable(error.where));
-  fmt::print(stderr, "{}{}\n", line, printable(error.message));
+  say(fmt::format("{}{}\n", line, printable(error.message)));
   if (!error.hint.empty()) {
-    fmt::print(stderr, "{}: {}\n", err(Style::cyan, "hint"), printable(error.hint));
+    say(fmt::format("{}: {}\n", err(Style::cyan, "hint"), printable(error.hint)));
   }
 }
 
 void Terminal::warning(std::string_view text) const {
   if (quiet_) return;
   progress("");
-  fmt::print(stderr, "reprobe: {}: {}\n", err(Style::yellow, "warning"), printable(text));
+  say(fmt::format("reprobe: {}: {}\n", err(Style::yellow, "warning"), printable(text)));
 }
 
 void Terminal::info(std::string_view text) const {
   if (quiet_) return;
   progress("");
-  fmt::print(stderr, "reprobe: {}\n", printable(text));
+  say(fmt::format("reprobe: {}\n", printable(text)));
 }
 
 void Terminal::detail(std::string_view text) const {
   if (!verbose_) return;
   progress("");
-  fmt::print(stderr, "reprobe: {}\n", printable(text));
+  say(fmt::format("reprobe: {}\n", printable(text)));
 }
 
 void Terminal::progress(std::string_view text) const {
-  if (!show_progress_) return;
-  fmt::print(stderr, "\r\x1b[K{}", printable(text));
+  if (!show_progress_ || (text.empty() && !progress_is_shown_)) return;
+  progress_is_shown_ = !text.empty();
+  say(fmt::format("\r\x1b[K{}", printable(text)));
   std::fflush(stderr);
 }
 
 std::string printable(std::string_view text) {
   std::string result;
   result.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      result += fmt::format("\\x{:02x}", byte);
+  while (!text.empty()) {
+    const std::size_t length = printable_length(text);
+    if (length == 0) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
     } else {
-      result += c;
+      result += text.substr(0, length);
     }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return result;
 }

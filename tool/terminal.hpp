@@ -37,11 +37,13 @@ class Terminal {
   bool color_out_;
   bool color_err_;
   bool show_progress_;
+  mutable bool progress_is_shown_{};
   bool quiet_;
   bool verbose_;
 };
 
-// Control characters as \xNN: names come from hostile files and must not drive the terminal.
+// Control characters, and bytes that are no UTF-8, as \xNN: names come from hostile files and must
+// not drive the terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace reprobe

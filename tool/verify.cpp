@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tool/check.hpp"
+#include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"
@@ -20,7 +21,8 @@ void print_text(const std::vector<Finding>& findings, const Terminal& terminal) 
       fmt::print("    evidence: {}\n", printable(evidence));
     }
   }
-  if (findings.empty()) fmt::print("verified: nothing but the probe notes and their sections differs\n");
+  if (findings.empty())
+    fmt::print("verified: nothing but the probe notes and their sections differs\n");
 }
 
 // The sections that a repair of the notes may change.
@@ -48,9 +50,9 @@ int run_verify(const VerifyOptions& options) {
     terminal.error(path, error);
     return exit_code(error.code);
   };
-  auto source = map_file(options.before);
+  auto source = map_input(options.before);
   if (!source) return fail_with(options.before, source.error());
-  const auto before = ElfFile::open(std::move(*source));
+  const auto before = open_elf(std::move(*source));
   if (!before) return fail_with(options.before, before.error());
   std::vector<std::string> changed = changeable_sections(*before);
   if (options.new_build_id) changed.emplace_back(".note.gnu.build-id");
@@ -58,8 +60,15 @@ int run_verify(const VerifyOptions& options) {
                                        .allow_new_build_id = options.new_build_id},
                            .second_opinion = options.second_opinion,
                            .changed_sections = std::move(changed)};
-  const auto findings = find_differences(*before, options.before, options.after, check, terminal);
+  auto findings = find_differences(*before, options.before, options.after, check, terminal);
   if (!findings) return fail_with(options.after, findings.error());
+  // -p narrows findings about probes; those about the file stay.
+  std::erase_if(*findings, [&](const Finding& finding) {
+    Note note;
+    note.provider = finding.provider;
+    note.name = finding.name;
+    return !finding.name.empty() && !selected(options.common.patterns, note);
+  });
   if (options.common.json) {
     Json list = Json::array();
     for (const Finding& finding : *findings) list.push_back(finding_json(finding));
