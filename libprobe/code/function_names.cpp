@@ -101,13 +101,18 @@ void FunctionNames::add(const CodeSymbol& code, const Symbol& symbol, const Symb
 
 bool FunctionNames::preferred(const Candidate& a, const Candidate& b) {
   const auto rank = [](const Candidate& c) {
-    return std::tuple(c.start, !c.function, !c.full_table, binding_rank(c.binding), !c.sized);
+    return std::tuple(c.start, !c.function, binding_rank(c.binding), !c.sized);
   };
   if (rank(a) != rank(b)) return rank(a) < rank(b);
   return compare_names(a.name, b.name) < 0;
 }
 
 void FunctionNames::finish() {
+  choose_names();
+  count_names();
+}
+
+void FunctionNames::choose_names() {
   std::ranges::sort(candidates_, &FunctionNames::preferred);
   for (const Candidate& candidate : candidates_) {
     FunctionName& name = names_[candidate.start];
@@ -118,8 +123,10 @@ void FunctionNames::finish() {
     name.text = candidate.name.substr(0, kLongestName);
     if (candidate.name.size() > kLongestName) name.text += "...";
   }
-  // .symtab has all that .dynsym has; the two are not mixed, and the order in which a name comes
-  // up does not matter.
+}
+
+// In .symtab, or where it has none of this start, in .dynsym.
+void FunctionNames::count_names() {
   const auto by_name = [](const Candidate& a, const Candidate& b) {
     const auto key = [](const Candidate& c) {
       return std::tuple(c.start, !c.function, !c.full_table);

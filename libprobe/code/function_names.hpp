@@ -53,6 +53,8 @@ class FunctionNames {
     std::string_view name;
   };
 
+  void choose_names();
+  void count_names();
   [[nodiscard]] static bool preferred(const Candidate& a, const Candidate& b);
 
   std::vector<CodeAddress> starts_;

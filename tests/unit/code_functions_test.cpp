@@ -101,6 +101,7 @@ TEST_CASE("symbols without a size end at the next one, at their section, or wher
     CHECK(found.at(0x2000) == "none");
   }
   SECTION("with FDEs") {
+    elf.label("sized_label", 0x1404, 4);
     elf.frames({{0x1000, 0x20}, {0x1100, 0x90}, {0x1200, 0x40}, {0x1400, 0x10}});
     FoundFunctions found(elf,
                          {0x1000, 0x1008, 0x1100, 0x1185, 0x1190, 0x123f, 0x1240, 0x1405, 0x1410});
@@ -234,10 +235,11 @@ TEST_CASE(".dynsym serves where .symtab is stripped, and is not counted twice") 
     elf.function("memcpy@@GLIBC_2.14", 0x1000, 0x10);
     elf.function("memmove@@GLIBC_2.2.5", 0x1000, 0x10);
     elf.function("__memcpy_local", 0x1000, 0x10, STB_LOCAL);
+    elf.function("local", 0x1020, 0x10, STB_LOCAL);
   }
   FoundFunctions found(elf, {0x1004, 0x1024});
   CHECK(found.at(0x1004) == (stripped ? "memcpy 1000+10 x2 SL" : "memcpy 1000+10 x3 SL"));
-  CHECK(found.at(0x1024) == "memmove 1020+10 SL");
+  CHECK(found.at(0x1024) == "memmove 1020+10 SL");  // the name that other modules know
   CHECK(found.lookup.has_symtab == !stripped);
 }
 
