@@ -225,11 +225,19 @@ std::vector<BoundaryCheck> decode_and_check(const ElfFile& file, const Function&
   return checks;
 }
 
+// Without an STT_FUNC symbol, whose bit 0 tells, a stripped ARM file does not say whether the
+// function is Thumb code.
+bool instruction_set_unknown(const ElfHeader& header, const Function& function) {
+  return header.machine == EM_ARM && function.names_here == 0 && !function.thumb;
+}
+
 }  // namespace
 
 std::vector<BoundaryCheck> check_boundaries(const ElfFile& file, const Function& function,
                                             std::uint32_t section, std::span<const VirtAddr> sites,
                                             Size* budget) {
+  if (instruction_set_unknown(file.header(), function))
+    return all_unknown(sites.size(), "no symbol tells whether the function is Thumb code");
   std::vector<BoundaryCheck> checks = decode_and_check(file, function, section, sites, budget);
   const std::uint64_t length = fixed_length(file.header(), function);
   if (length != 0) check_alignment(length, sites, checks);

@@ -192,6 +192,7 @@ TEST_CASE("boundaries: AArch64 and ARM: the address tells") {
   const ElfBuilder::Kind kind{.is64 = machine == EM_AARCH64, .machine = machine};
   const Bytes nop = machine == EM_AARCH64 ? hex("1f2003d5") : hex("00f020e3");
   Code code(nop + nop + hex("00000000"), kind);
+  code.function.names_here = 1;
   CHECK(code.map() == "YnnnYnnnYnnn");
   CHECK(code.at(0x1006).detail == "inside the instruction at 0x1004 (4 bytes)");
   code.function.size = Size{std::uint64_t{1} << 30};
@@ -213,6 +214,12 @@ TEST_CASE("boundaries: Thumb: two and four bytes, and no claim about padding") {
   Code code(hex("bf00 f3af8000 4770 bf00", 2), {.is64 = false, .machine = EM_ARM});
   code.function.thumb = true;
   CHECK(code.map() == "YnYnnnYnYn");
+}
+
+TEST_CASE("ARM: a function that only an FDE knows may be Thumb code") {
+  Code code(hex("bf00 4770", 2), {.is64 = false, .machine = EM_ARM});
+  CHECK(code.at(0x1002).result == Boundary::unknown);
+  CHECK(code.at(0x1002).detail == "no symbol tells whether the function is Thumb code");
 }
 
 TEST_CASE("boundaries: PowerPC: a prefixed instruction has eight bytes") {
