@@ -8,7 +8,9 @@ NOTE = ".note.stapsdt"
 
 
 def sections(data):
-    """(name, type, offset, size, info, offset of the header, size of the header) of each."""
+    """(name, type, offset, size, info, offset of the header, size of the header) of each.
+
+    `data` are bytes or a mapping of the file."""
     wide, order = data[4] == 2, "<" if data[5] == 1 else ">"
     if wide:
         table, = struct.unpack_from(order + "Q", data, 0x28)
@@ -22,7 +24,7 @@ def sections(data):
     result = []
     for i, (name, kind, _, _, offset, size, _, info, _, _) in enumerate(raw):
         start = strings + name
-        text = data[start:data.index(b"\0", start)].decode("ascii", "replace")
+        text = data[start:data.find(b"\0", start)].decode("ascii", "replace")
         result.append((text, kind, offset, size, info, table + i * entry, entry))
     return result
 
