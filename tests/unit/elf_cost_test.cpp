@@ -166,6 +166,22 @@ TEST_CASE("A hundred thousand sections are searched a hundred thousand times") {
   CHECK(right == kCount);
 }
 
+TEST_CASE("Five thousand note segments over the same bytes are read once") {
+  ElfBuilder elf({.section_headers = false});
+  for (int i = 0; i < 5'000; ++i)
+    elf.segment({.type = PT_NOTE, .offset = 0x100, .filesz = 0x80000, .memsz = 0x80000});
+  Bytes bytes = elf.build();
+  bytes.resize(0x80100);
+  const auto counting = std::make_shared<CountingSource>(memory_source(std::move(bytes)));
+  const auto file = ElfFile::open(counting);
+  REQUIRE(file);
+  counting->forget();
+  CHECK(file->build_id() == "");
+  std::uint64_t given = 0;
+  for (const CountingSource::Slice& slice : counting->slices()) given += slice.size;
+  CHECK(given == 0x80000);
+}
+
 TEST_CASE("Problems are counted, not collected without end") {
   constexpr std::uint32_t kCount = 3000;
   ElfBuilder elf;

@@ -224,3 +224,17 @@ TEST_CASE("A note segment of alignment 8 is read with padding to 8") {
   REQUIRE(elf.offset(section) == 64 + 56);
   CHECK(open_ok(bytes).build_id() == "1122");
 }
+
+TEST_CASE("A debug file's PT_NOTE is the program's and gives no build-id") {
+  ElfBuilder elf;
+  elf.section({.name = ".text",
+               .type = SHT_NOBITS,
+               .flags = SHF_ALLOC | SHF_EXECINSTR,
+               .addr = 0x1000,
+               .size = 0x100});
+  const auto other =
+      elf.section({.name = ".other", .bytes = elf.note(std::string_view("GNU", 4), 3, Bytes(8))});
+  elf.load(PF_R, other, other, PT_NOTE);
+  const Bytes bytes = elf.build();
+  CHECK(open_ok(bytes).build_id() == "");
+}
