@@ -15,7 +15,8 @@ constexpr std::size_t kLongestName = 64;
 
 FileRanges::FileRanges(const ElfFile& file) : file_(file) {
   const ElfHeader& header = file.header();
-  add(0, header.is64 ? 64 : 52, kHeader);
+  const std::uint64_t header_size = header.is64 ? 64 : 52;
+  add(0, header_size, kHeader);
   // The tables were read: their counts are bounded and the products do not wrap.
   add(header.phoff.value, file.segments().size() * header.phentsize, kProgramHeaders);
   add(header.shoff.value, file.sections().size() * header.shentsize, kSectionHeaders);
@@ -25,6 +26,7 @@ FileRanges::FileRanges(const ElfFile& file) : file_(file) {
   for (const Section& section : file.sections()) {
     if (section.nobits() || section.type == SHT_NULL) continue;
     add(section.offset.value, section.size.value, section.index);
+    section_over_header_ |= section.size.value != 0 && section.offset.value < header_size;
   }
   std::ranges::stable_sort(ranges_, {}, &Range::begin);
   find_last_ends();

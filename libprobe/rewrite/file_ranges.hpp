@@ -21,6 +21,8 @@ class FileRanges {
   [[nodiscard]] std::optional<std::string> sharer(const Section& section) const;
   // The same for the section header table.
   [[nodiscard]] std::optional<std::string> sharer_of_section_headers() const;
+  // Does a section claim a byte of the ELF header? Segments may: most files load it.
+  [[nodiscard]] bool section_over_header() const { return section_over_header_; }
 
  private:
   // Of sections the owner is their index, of everything else one of these.
@@ -43,6 +45,7 @@ class FileRanges {
 
   const ElfFile& file_;
   std::vector<Range> ranges_;  // by begin
+  bool section_over_header_{};
 };
 
 }  // namespace reprobe

@@ -45,8 +45,9 @@ class Fixer {
     }
   }
 
-  Result<FixPlan> run() {
-    auto done = move_base();
+  // `with_base`: .stapsdt.base may be added or moved.
+  Result<FixPlan> run(bool with_base) {
+    auto done = with_base ? move_base() : Result<void>{};
     if (!done) return tl::unexpected(done.error());
     fates_.reserve(probes_.probes.size());
     for (const Probe& probe : probes_.probes) fates_.push_back(fate_of(probe, base_, options_));
@@ -56,17 +57,25 @@ class Fixer {
       if (done) continue;
       if (done.error().code != ErrorCode::refused) return tl::unexpected(done.error());
       refuse_section(section, done.error().message);
+      left_a_section_ = true;
     }
     done = headers_.write(fix_.plan);
     if (!done) return tl::unexpected(done.error());
     return std::move(fix_);
   }
 
+  // A section whose notes say another base than the one that was put down was left as it is.
+  [[nodiscard]] bool contradicts_base() const { return left_a_section_ && base_moved_; }
+
  private:
   // All notes follow the base or none: where some cannot be rewritten it stays where it is.
   Result<void> move_base() {
     const auto wanted = wanted_base(file_, probes_);
     if (!wanted || options_.selected) return {};
+    // A base in the file says that it was not moved.
+    if (probes_.shift.distance != 0 && !probes_.shift.proven) return {};
+    const Section* symtab = file_.section(".symtab");
+    if (ranges_.section_over_header() || (symtab != nullptr && ranges_.sharer(*symtab))) return {};
     for (const Section& section : file_.sections()) {
       if (is_note_section(section) && !why_not(section).empty()) return {};
     }
@@ -82,6 +91,7 @@ class Fixer {
     if (!done) return done;
     headers_ = std::move(headers);
     base_ = *wanted;
+    base_moved_ = true;
     fix_.base = *wanted;
     fix_.changed_sections.emplace_back(kBaseSection);
     const Section* names = file_.section_at(static_cast<std::uint32_t>(file_.header().shstrndx));
@@ -201,6 +211,8 @@ class Fixer {
   FileRanges ranges_;
   SectionTable headers_;
   VirtAddr base_;  // note.base of the repaired notes
+  bool base_moved_{};
+  bool left_a_section_{};
   std::vector<NoteFate> fates_;
   std::map<std::uint32_t, std::uint64_t> stopped_;       // section -> where its notes end
   std::multimap<std::uint32_t, const Section*> tables_;  // section -> its kept relocations
@@ -217,7 +229,10 @@ Result<FixPlan> plan_fix(const ElfFile& file, const ProbeFile& probes, const Fix
   if (probes.scan.notes.empty() && probes.scan.foreign.empty()) return FixPlan{};
   auto headers = SectionTable::of(file);
   if (!headers) return tl::unexpected(headers.error());
-  return Fixer(file, probes, options, std::move(*headers)).run();
+  Fixer fixer(file, probes, options, *headers);
+  auto fix = fixer.run(true);
+  if (!fix || !fixer.contradicts_base()) return fix;
+  return Fixer(file, probes, options, std::move(*headers)).run(false);
 }
 
 }  // namespace reprobe
