@@ -41,10 +41,9 @@ class Section:
 
 
 class Elf:
-    BASE = 0x1000  # address of offset 0 in a linked file
-
     def __init__(self, machine, kind):
         self.kind, self.machine = kind, MACHINES[machine]
+        self.base = 0x10000 if kind == EXEC else 0  # address of offset 0
         self.wide, self.order = self.machine[0] == 64, self.machine[1]
         self.word = 8 if self.wide else 4
         self.nop, self.ret = bytes.fromhex(self.machine[3]), bytes.fromhex(self.machine[4])
@@ -82,7 +81,7 @@ class Elf:
             at += -at % section.align
             section.offset = at
             if section.flags & ALLOC and self.kind != REL:
-                section.addr = self.BASE + at
+                section.addr = self.base + at
             if section.kind != NOBITS:
                 at += section.size
         return at + -at % 8
@@ -100,7 +99,7 @@ class Elf:
         out = self.header(shoff if headers else 0)
         for kind, flags, first, last in self.segments:
             out += self.program_header(kind, flags, self.sections[index[first]],
-                                       self.sections[index[last]])
+                                       self.sections[index[last]], first == "")
         for section in self.sections[1:]:
             out += b"\0" * (section.offset - len(out)) + section.data
         if not headers:
@@ -122,10 +121,14 @@ class Elf:
             "HHINNNIHHHHHH", self.kind, self.machine[2], 1, 0, sizes[0] if phnum else 0, shoff, 0,
             sizes[0], sizes[1], phnum, sizes[2], *sections)
 
-    def program_header(self, kind, flags, first, last):
-        size = last.offset + (0 if last.kind == NOBITS else last.size) - first.offset
-        memory = last.offset + last.size - first.offset
-        place = (first.offset, first.addr, first.addr, size, memory)
+    def program_header(self, kind, flags, first, last, headers):
+        """From section `first` to the end of `last`; or of the headers, up to `last`."""
+        if headers:
+            place = (0, self.base, self.base, last.offset, last.offset)
+        else:
+            memory = last.offset + last.size - first.offset
+            size = memory - (last.size if last.kind == NOBITS else 0)
+            place = (first.offset, first.addr, first.addr, size, memory)
         if self.wide:
             return self.pack("IIQQQQQQ", kind, flags, *place, 0x1000)
         return self.pack("IIIIIIII", kind, *place, flags, 0x1000)
@@ -206,7 +209,7 @@ def linked(machine, kind, symbols=True, unwind="table", base=True, semaphores=Tr
         frame.size = len(frames(elf, text, frame)[0])
     probes = elf.add(".probes", PROGBITS, b"\0\0" * COUNT, ALLOC | WRITE, 2) if semaphores else None
     note = elf.add(".note.stapsdt", NOTE, b"", ALLOC if loaded else 0, 8 if layout == "eight" else 4)
-    elf.segments = [(1, 5, ".text", (frame or header or base or text).name)]
+    elf.segments = [(1, 4, "", ".text"), (1, 5, ".text", (frame or header or base or text).name)]
     if probes:
         elf.segments.append((1, 6, ".probes", ".probes"))
     if header:
