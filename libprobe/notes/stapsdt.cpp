@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "libprobe/notes/load_relocations.hpp"
 #include "libprobe/notes/relocate.hpp"
 #include "libprobe/notes/report.hpp"
 #include "libprobe/notes/rules.hpp"
@@ -22,7 +23,8 @@ class FileScanner {
   explicit FileScanner(const ElfFile& file)
       : file_(file),
         relocatable_(file.header().type == ET_REL),
-        report_(scan_.findings, !relocatable_) {}
+        report_(scan_.findings, !relocatable_),
+        load_relocations_(file) {}
 
   NoteScan run() {
     for (const Section& section : file_.sections()) {
@@ -47,6 +49,10 @@ class FileScanner {
     if (!bytes || bytes->empty()) return;
     if (relocatable_) {
       object(section, *bytes);
+    } else if (section.allocated()) {
+      const std::size_t notes = scan_.notes.size();
+      const auto descriptors = scan(section, *bytes);
+      load_relocations_.apply(section, std::span(scan_.notes).subspan(notes), descriptors);
     } else {
       scan(section, *bytes);
     }
@@ -124,6 +130,7 @@ class FileScanner {
   NoteScan scan_;
   NoteReport report_;
   std::optional<NoteRelocator> relocator_;
+  LoadRelocations load_relocations_;
   std::map<std::uint64_t, std::uint64_t> seen_;  // start -> end of the bytes read
   std::uint32_t first_{};
 };

@@ -42,7 +42,7 @@ struct Note : NoteFields {
   std::uint32_t location_section{};
   std::uint32_t semaphore_section{};
   // ET_REL: the note's relocation against the location names no defined section (R_*_NONE or a
-  // discarded symbol).
+  // discarded symbol). A loaded note section: what the dynamic linker writes is not known here.
   bool location_unresolved{};
   // The bytes differ from what encode_note() gives for these fields (padding counted in descsz,
   // missing NUL, wrong alignment, type not 3): a finding says how, fix rewrites it.
