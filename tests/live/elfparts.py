@@ -1,58 +1,140 @@
-"""Byte ranges of an ELF file that a repair of its notes may touch, read without any ELF tool.
+"""What a repair of an ELF file's notes changed beside the notes, found without any ELF tool.
 
-Formats: ELF specification, ELF header and section header table, both classes and byte orders."""
+A repair may change: the contents and headers of .note.stapsdt and of its relocations; the place of
+.stapsdt.base, or add that section; the symbols of that section; and for this the section header
+table and the section names, which may be written anew behind the end of the old file. Every other
+byte of the old file stays, at its offset, as do the program headers.
+
+Formats: ELF specification; both classes and byte orders."""
 import struct
+from dataclasses import dataclass
 
-SHT_RELA, SHT_REL = 4, 9
-NOTE = ".note.stapsdt"
-
-
-def sections(data):
-    """(name, type, offset, size, info, offset of the header, size of the header) of each.
-
-    `data` are bytes or a mapping of the file."""
-    wide, order = data[4] == 2, "<" if data[5] == 1 else ">"
-    if wide:
-        table, = struct.unpack_from(order + "Q", data, 0x28)
-        entry, count, names = struct.unpack_from(order + "3H", data, 0x3A)
-    else:
-        table, = struct.unpack_from(order + "I", data, 0x20)
-        entry, count, names = struct.unpack_from(order + "3H", data, 0x2E)
-    layout = order + ("IIQQQQIIQQ" if wide else "10I")
-    raw = [struct.unpack_from(layout, data, table + i * entry) for i in range(count)]
-    strings = raw[names][4] if count else 0
-    result = []
-    for i, (name, kind, _, _, offset, size, _, info, _, _) in enumerate(raw):
-        start = strings + name
-        text = data[start:data.find(b"\0", start)].decode("ascii", "replace")
-        result.append((text, kind, offset, size, info, table + i * entry, entry))
-    return result
+SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 4, 8, 9
+STT_SECTION = 3
+NOTE, BASE, BASE_SYMBOL = ".note.stapsdt", ".stapsdt.base", "_.stapsdt.base"
 
 
-def repairable(data):
-    """The ranges (start, end, what) of the notes, their relocations, and the headers of both."""
-    found = sections(data)
-    ranges = []
-    for index, (name, kind, offset, size, _, header, entry) in enumerate(found):
-        if name != NOTE:
-            continue
-        ranges += [(offset, offset + size, name), (header, header + entry, name + " header")]
-        for table, other, start, length, info, at, entry_size in found:
-            if other in (SHT_RELA, SHT_REL) and info == index:
-                ranges += [(start, start + length, table), (at, at + entry_size, table + " header")]
-    return sorted(ranges)
+@dataclass
+class Section:
+    name: str
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
+
+
+class Elf:
+    def __init__(self, data):
+        self.data = data
+        self.wide = data[4] == 2
+        self.order = "<" if data[5] == 1 else ">"
+        # e_shoff; then e_shentsize, e_shnum, e_shstrndx
+        self.fields = ((0x28, 0x30), (0x3A, 0x40)) if self.wide else ((0x20, 0x24), (0x2E, 0x34))
+        self.table, = self.get("Q" if self.wide else "I", self.fields[0][0])
+        self.entry, self.count, self.names = self.get("3H", self.fields[1][0])
+        self.sections = [self.section(i) for i in range(self.count)]
+
+    def get(self, layout, offset):
+        return struct.unpack_from(self.order + layout, self.data, offset)
+
+    def raw(self, index):
+        return self.get("IIQQQQIIQQ" if self.wide else "10I", self.table + index * self.entry)
+
+    def section(self, index):
+        name, *rest = self.raw(index)
+        return Section(self.string(self.raw(self.names)[4] + name), *rest)
+
+    def string(self, offset):
+        return self.data[offset:self.data.index(b"\0", offset)].decode("latin-1")
+
+    def program_headers(self):
+        offset, = self.get("Q" if self.wide else "I", 0x20 if self.wide else 0x1C)
+        size, count = self.get("2H", 0x36 if self.wide else 0x2A)
+        return offset, self.data[offset:offset + size * count]
+
+    def base_symbols(self):
+        """The ranges of the symbols that belong to .stapsdt.base."""
+        ranges = []
+        for table in (s for s in self.sections if s.type == SHT_SYMTAB and s.entry):
+            strings = self.sections[table.link].offset
+            for at in range(table.offset, table.offset + table.size, table.entry):
+                name, = self.get("I", at)
+                kind, _, home = self.get("BBH", at + (4 if self.wide else 12))
+                section_symbol = kind & 15 == STT_SECTION and home < self.count \
+                    and self.sections[home].name == BASE
+                if section_symbol or self.string(strings + name) == BASE_SYMBOL:
+                    ranges.append((at, at + table.entry))
+        return ranges
+
+
+def note_relocations(elf):
+    notes = [i for i, s in enumerate(elf.sections) if s.name == NOTE]
+    return [i for i, s in enumerate(elf.sections)
+            if s.type in (SHT_RELA, SHT_REL) and s.info in notes]
+
+
+def changeable(elf):
+    ranges = [*elf.fields, (elf.table, elf.table + elf.entry * elf.count), *elf.base_symbols()]
+    relocations = note_relocations(elf)
+    ranges += [(s.offset, s.offset + s.size) for i, s in enumerate(elf.sections)
+               if s.type != SHT_NOBITS and (s.name == NOTE or i in relocations)]
+    return ranges
 
 
 def strange_difference(before, after):
-    """The first difference outside repairable(before), in words; None if there is none."""
-    if len(before) != len(after):
-        return f"the size changed from {len(before)} to {len(after)}"
-    masked_before, masked_after = bytearray(before), bytearray(after)
-    for start, end, _ in repairable(before):
-        masked_before[start:end] = masked_after[start:end] = bytes(end - start)
-    if masked_before == masked_after:
+    """The first difference that no repair of notes makes, in words; None if there is none."""
+    if before == after:
         return None
-    at = next(i for i, (a, b) in enumerate(zip(masked_before, masked_after)) if a != b)
-    inside = [name for name, kind, offset, size, *_ in sections(before)
-              if kind != 8 and offset <= at < offset + size]
-    return f"byte {at:#x} ({', '.join(inside) or 'no section'}) changed"
+    if len(after) < len(before):
+        return f"the size went from {len(before)} to {len(after)}"
+    old, new = Elf(before), Elf(after)
+    if old.program_headers() != new.program_headers():
+        return "the program headers changed"
+    masked_old, masked_new = bytearray(before), bytearray(after[:len(before)])
+    for start, end in changeable(old):
+        masked_old[start:end] = masked_new[start:end] = bytes(end - start)
+    if masked_old != masked_new:
+        at = next(i for i, (a, b) in enumerate(zip(masked_old, masked_new)) if a != b)
+        inside = [s.name for s in old.sections
+                  if s.type != SHT_NOBITS and s.offset <= at < s.offset + s.size]
+        return f"byte {at:#x} ({', '.join(inside) or 'no section'}) changed"
+    return strange_section(old, new)
+
+
+def strange_section(old, new):
+    if extra := [s.name for s in new.sections[old.count:] if s.name != BASE]:
+        return f"new sections: {extra}"
+    if new.count < old.count:
+        return f"{old.count - new.count} sections are gone"
+    relocations = note_relocations(old)
+    for index, (was, now) in enumerate(zip(old.sections, new.sections)):
+        free = set()
+        if was.name == NOTE:
+            free = {"size", "align"}
+        elif index in relocations:
+            free = {"size"}
+        elif was.name == BASE:
+            free = {"address", "offset"}
+        elif index == old.names:
+            free = {"offset", "size"}
+        changed = {k for k in vars(was) if getattr(was, k) != getattr(now, k)} - free
+        if changed:
+            return f"section {index} {was.name}: changed {', '.join(sorted(changed))}"
+    return None
+
+
+def strange_base(data):
+    """Is .stapsdt.base, where it has been put, on the bytes that its address says?"""
+    elf = Elf(data)
+    for base in (s for s in elf.sections if s.name == BASE and s.type != SHT_NOBITS):
+        around = [s for s in elf.sections if s.name != BASE and s.flags & 2 and s.type != SHT_NOBITS
+                  and s.address <= base.address < s.address + s.size]
+        for s in around:
+            if base.offset - s.offset != base.address - s.address:
+                return f".stapsdt.base at {base.address:#x} in {s.name} has offset {base.offset:#x}"
+    return None

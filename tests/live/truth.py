@@ -198,8 +198,14 @@ def locate_in_objects(file):
         note.status = "live"
 
 
-def judge(file, twin=None, demo=False):
-    """Sets the status of the file's notes, from the symbols of the twin where it is stripped."""
+def judge(file, twin=None, demo=False, same_notes=False):
+    """Sets the status of the file's notes, from the symbols of the twin where it is stripped; where
+    the file's addresses are not the twin's, from the twin's notes, which are the same."""
+    if same_notes:
+        judge(twin, None, demo)
+        for note, other in zip(file.notes, twin.notes):
+            note.status = other.status
+        return
     symbols = twin or file
     if demo:
         for note in file.notes:
