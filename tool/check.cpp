@@ -46,11 +46,17 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
   std::vector<Finding> findings = compare(before, *result, check.options);
   const bool small =
       before.source().size() <= kSecondOpinionLimit.value && size <= kSecondOpinionLimit.value;
+  // In a damaged file other readers stop early, each somewhere else.
+  const bool sound = before.problems().empty();
   if (check.second_opinion == SecondOpinionMode::always ||
-      (check.second_opinion == SecondOpinionMode::automatic && small)) {
+      (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
     ask_second_opinion(before_path, after, check, terminal, findings);
   } else {
-    terminal.detail("second opinion not asked: --second-opinion=always asks for large files too");
+    terminal.detail(
+        fmt::format("second opinion not asked: {}", check.second_opinion == SecondOpinionMode::never
+                                                        ? "--second-opinion=never"
+                                                    : sound ? "the file is larger than 16 MiB"
+                                                            : "the file is damaged"));
   }
   return findings;
 }

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
+#include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/commit.hpp"
 #include "tool/check.hpp"
@@ -94,6 +96,25 @@ std::string nothing_to_change(const FixCommandOptions& options) {
   return options.file + ": nothing to change" + (copied ? "; copied to " + options.output : "");
 }
 
+// Does writing the section anew mend what the finding is about?
+bool is_mended(const Finding& finding) {
+  constexpr std::array kMended = {rule::note_align,    rule::note_namesz, rule::note_type,
+                                  rule::note_args_nul, rule::note_descsz, rule::note_padding,
+                                  rule::note_gap};
+  // A note that could not be decoded has no name and stays as it is.
+  const bool undecoded = finding.rule == rule::note_type && finding.name.empty();
+  return !undecoded && std::ranges::find(kMended, finding.rule) != kMended.end();
+}
+
+// What the audit calls an error and a rewrite leaves: silence would pass for success.
+void refuse_the_rest(FixPlan& fix, const ProbeFile& probes) {
+  for (const Finding& finding : probes.scan.findings) {
+    if (finding.severity != Severity::error || is_mended(finding)) continue;
+    fix.refused.push_back({finding.provider, finding.name, std::nullopt,
+                           std::string(kStapsdtSection), finding.rule + ": " + finding.message});
+  }
+}
+
 struct Planned {
   FileStamp stamp;  // of the input before it was read
   ElfFile file;
@@ -118,6 +139,8 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   }
   auto fix = plan_fix(*file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());
+  // -p narrows the work to some probes; what is wrong with others is not asked.
+  if (options.common.patterns.empty()) refuse_the_rest(*fix, probes);
   if (options.new_build_id && !fix->plan.empty()) {
     auto renewed = renew_build_id(fix->plan, *file);
     if (!renewed) return tl::unexpected(renewed.error());

@@ -35,8 +35,10 @@ std::vector<std::string> changeable_sections(const ElfFile& file) {
       names.push_back(section.name);
     }
   }
-  // What a repaired base changes: its own header, and the section names where it is new.
+  // What a repaired base changes: its own header and symbols, and the section names where it is
+  // new.
   names.emplace_back(kBaseSection);
+  names.emplace_back(".symtab");
   const auto index = static_cast<std::uint32_t>(file.header().shstrndx);
   if (const Section* table = file.section_at(index)) names.push_back(table->name);
   return names;

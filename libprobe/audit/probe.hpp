@@ -45,6 +45,9 @@ struct SiteFacts {
   Nop nop;
   // It would be a site with a shift that is possible but not proven.
   bool site_if_shifted{};
+  // No site as it is, but one where the note's location says, without the base: .stapsdt.base or
+  // note.base may be what is wrong.
+  bool site_if_not_moved{};
   // The instruction at the site is a jump, call or trap: what a patching tool leaves there.
   bool looks_patched{};
   BoundaryCheck boundary;

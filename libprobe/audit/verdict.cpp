@@ -28,10 +28,20 @@ std::string spot(const Probe& probe) {
   return fmt::format("{}+{:#x}", name, probe.site.value - function.start.value);
 }
 
+// Does any probe stand on a nop? Where none does, the code is not the one that the notes were made
+// for: packed, or another machine's. Then a missing nop proves nothing.
+bool has_any_nop(const ProbeFile& file) {
+  return std::ranges::any_of(file.probes, [](const Probe& probe) {
+    return probe.facts.place == Place::executable && probe.facts.nop.kind != NopKind::none;
+  });
+}
+
 // A proof that the site is not in the file, or "". Each stands alone.
-std::string proof_of_death(const Probe& probe, const ProbeFile& file, bool relocatable) {
+std::string proof_of_death(const Probe& probe, const ProbeFile& file, bool relocatable,
+                           bool any_nop) {
   const SiteFacts& facts = probe.facts;
-  if (facts.site_if_shifted) return "";
+  if (facts.site_if_shifted || facts.site_if_not_moved) return "";
+  if (!relocatable && probe.note.location_unresolved) return "";
   if (facts.relocation == RelocationSays::discarded) {
     return "the kept relocation of the location is R_*_NONE: the linker discarded its section";
   }
@@ -56,7 +66,7 @@ std::string proof_of_death(const Probe& probe, const ProbeFile& file, bool reloc
   if (facts.boundary.result == Boundary::no) {
     return fmt::format("{} is no instruction boundary: {}", spot(probe), facts.boundary.detail);
   }
-  if (facts.nop.kind == NopKind::none && !facts.looks_patched) {
+  if (facts.nop.kind == NopKind::none && !facts.looks_patched && any_nop) {
     return fmt::format("no nop at {}", spot(probe));
   }
   return "";
@@ -101,8 +111,9 @@ class Judge {
 
  private:
   void find_the_dead() {
+    const bool any_nop = has_any_nop(file_);
     for (std::size_t i = 0; i < probes_.size(); ++i) {
-      std::string proof = proof_of_death(probes_[i], file_, relocatable_);
+      std::string proof = proof_of_death(probes_[i], file_, relocatable_, any_nop);
       if (proof.empty()) continue;
       dead_[i] = true;
       conclude(i, Verdict::dangling, std::move(proof));
@@ -180,6 +191,14 @@ class Judge {
       return conclude(i, Verdict::ambiguous,
                       "the file may have been moved after the link: " + file_.shift.evidence);
     }
+    if (!relocatable_ && probe.note.location_unresolved) {
+      return conclude(i, Verdict::unknown, "the dynamic linker writes the location");
+    }
+    if (facts.site_if_not_moved) {
+      return conclude(i, Verdict::ambiguous,
+                      fmt::format("no nop at {}, but one at {:#x}, the location without the base",
+                                  spot(probe), probe.note.location.value));
+    }
     if (facts.place == Place::only_segment) {
       return conclude(i, Verdict::ambiguous,
                       fmt::format("nop at {}, in {}, which is not marked executable", spot(probe),
@@ -220,7 +239,11 @@ class Judge {
   std::vector<Doubt> doubts_about(std::size_t i) const {
     const SiteFacts& facts = probes_[i].facts;
     std::vector<Doubt> doubts;
-    if (facts.nop.kind == NopKind::none) {
+    if (facts.nop.kind == NopKind::none && !facts.looks_patched) {
+      doubts.push_back(
+          {fmt::format("no nop at {}, nor at any other probe of the file", spot(probes_[i])),
+           false});
+    } else if (facts.nop.kind == NopKind::none) {
       doubts.push_back({fmt::format("a jump, call or trap at {}: patched by another tool, or no "
                                     "site at all",
                                     spot(probes_[i])),

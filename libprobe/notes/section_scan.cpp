@@ -74,7 +74,10 @@ class SectionScanner {
 
   void one(const RawNote& raw) {
     if (!is_stapsdt(section_.bytes, raw)) {
-      const auto& owner = foreign(raw).owner;
+      foreign(raw);
+      // With what stands behind a NUL: that may be all that differs.
+      std::string_view owner = as_text(section_.bytes.subspan(raw.name, raw.namesz));
+      while (owner.ends_with('\0')) owner.remove_suffix(1);
       report_.at(
           rule::note_foreign, Severity::error, file_offset(raw.at),
           fmt::format("owner of the note; expected \"stapsdt\", found {}", shown_text(owner)),

@@ -78,12 +78,15 @@ Result<void> move_base_symbols(Plan& plan, const ElfFile& file, VirtAddr address
   const auto symbols = file.symbols(*symtab);
   if (!symbols) return {};  // nothing can refer to a table that nobody can read
   const unsigned word = file.header().word();
+  // sh_entsize may be 0, not stated; Elf64_Sym has 24 bytes, Elf32_Sym 16.
+  const std::uint64_t own_size = file.header().is64 ? 24 : 16;
+  const std::uint64_t stride = symtab->entsize.value != 0 ? symtab->entsize.value : own_size;
   const std::uint64_t value_at = file.header().is64 ? 8 : 4;  // st_value in Elf64_Sym, Elf32_Sym
   for (const Symbol& symbol : *symbols) {
     if (symbol.shndx != base->index || symbol.value != base->addr) continue;
     Bytes value(word);
     store_uint(value, 0, word, file.header().order, address.value);
-    const FileOffset at{symtab->offset.value + symbol.index * symtab->entsize.value + value_at};
+    const FileOffset at{symtab->offset.value + symbol.index * stride + value_at};
     auto done = plan.replace(file.source(), at, std::move(value),
                              "the symbol of .stapsdt.base moves with it");
     if (!done) return done;

@@ -18,10 +18,14 @@ bool is_note_section(const Section& section) {
   return section.type == SHT_NOTE && section.name == kStapsdtSection;
 }
 
+// Which of two addresses is the site depends on a base that may be wrong: neither is written down.
+bool base_is_in_doubt(const Probe& probe) { return probe.facts.site_if_not_moved; }
+
 NoteFate fate_of(const Probe& probe, VirtAddr base, const FixOptions& options) {
   if (options.selected && !options.selected(probe)) return NoteFate::keep;
   if (probe.verdict == Verdict::dangling) return NoteFate::remove;
   if (probe.verdict == Verdict::ambiguous && options.remove_ambiguous) return NoteFate::remove;
+  if (base_is_in_doubt(probe)) return NoteFate::keep;
   const NoteFields fields = repaired_fields(probe, base);
   const bool same = probe.note.canonical && fields.location == probe.note.location &&
                     fields.base == probe.note.base && fields.semaphore == probe.note.semaphore;
@@ -79,6 +83,7 @@ class Fixer {
     for (const Section& section : file_.sections()) {
       if (is_note_section(section) && !why_not(section).empty()) return {};
     }
+    if (std::ranges::any_of(probes_.probes, base_is_in_doubt)) return {};
     SectionTable headers = headers_;
     auto done = place_base(headers, file_, *wanted);
     if (!done && done.error().code == ErrorCode::refused) {
@@ -94,6 +99,7 @@ class Fixer {
     base_moved_ = true;
     fix_.base = *wanted;
     fix_.changed_sections.emplace_back(kBaseSection);
+    fix_.changed_sections.emplace_back(".symtab");  // a second reader compares its entries
     const Section* names = file_.section_at(static_cast<std::uint32_t>(file_.header().shstrndx));
     if (names != nullptr) fix_.changed_sections.push_back(names->name);
     return {};

@@ -211,7 +211,7 @@ TEST_CASE("owners that are almost stapsdt") {
   File file;
   const auto [owner, shown] = GENERATE(
       std::pair<std::string, std::string>{std::string("stapsdtX", 8), "\"stapsdtX\""},
-      std::pair<std::string, std::string>{std::string("stapsd\0t", 8), "\"stapsd\""},
+      std::pair<std::string, std::string>{std::string("stapsd\0t", 8), "\"stapsd\\x00t\""},
       std::pair<std::string, std::string>{"", "\"\""},
       std::pair<std::string, std::string>{std::string("a\n\"\xff", 5), "\"a\\x0a\\x22\\xff\""},
       std::pair<std::string, std::string>{std::string(50, 'o'),
