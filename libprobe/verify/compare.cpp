@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <tuple>
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/verify/allowed.hpp"
@@ -52,9 +55,19 @@ void compare_bytes(const ElfFile& before, const ElfFile& after, const CompareOpt
   if (at < before.source().size()) same_bytes(before, after, at, before.source().size(), out);
 }
 
-bool same_probe(const Probe& a, const Probe& b) {
-  return a.note.provider == b.note.provider && a.note.name == b.note.name &&
-         a.note.arguments == b.note.arguments && a.site == b.site && a.semaphore == b.semaphore;
+// What a tracer sees of a probe; equal ones cannot be told apart.
+auto seen(const Probe& probe) {
+  return std::tuple<std::uint32_t, std::string_view, std::string_view, std::string_view, VirtAddr,
+                    VirtAddr>(probe.note.section, probe.note.provider, probe.note.name,
+                              probe.note.arguments, probe.site, probe.semaphore);
+}
+
+// By section, then by place: a section that moves behind another keeps its own order.
+std::vector<const Probe*> by_section(const ProbeFile& file) {
+  std::vector<const Probe*> probes;
+  for (const Probe& probe : file.probes) probes.push_back(&probe);
+  std::ranges::stable_sort(probes, {}, [](const Probe* probe) { return probe->note.section; });
+  return probes;
 }
 
 Finding probe_finding(const Probe& probe, std::string rule, std::string message) {
@@ -67,26 +80,39 @@ Finding probe_finding(const Probe& probe, std::string rule, std::string message)
   return result;
 }
 
-// Kept probes stand in the old order, so one walk over both lists pairs them.
-void compare_probes(const ProbeFile& before, const ProbeFile& after, const CompareOptions& options,
-                    std::vector<Finding>& out) {
-  std::size_t at = 0;
+// As many as must be kept of each kind are there. Of equal probes one may be removed and another
+// not: it does not matter which.
+void compare_kept(const ProbeFile& before, const ProbeFile& after, const CompareOptions& options,
+                  std::vector<Finding>& out) {
+  std::map<decltype(seen(before.probes.front())), std::size_t> found;
+  for (const Probe& probe : after.probes) ++found[seen(probe)];
   for (const Probe& old : before.probes) {
-    if (at < after.probes.size() && same_probe(old, after.probes[at])) {
-      ++at;
-      continue;
-    }
     const bool may_go = old.verdict == Verdict::dangling ||
                         (old.verdict == Verdict::ambiguous && options.allow_removed_ambiguous);
-    if (!may_go) {
+    if (may_go) continue;
+    std::size_t& left = found[seen(old)];
+    if (left == 0) {
       out.push_back(probe_finding(
           old, "verify-probe-lost",
           fmt::format("the probe was {} and is not in the result", to_string(old.verdict))));
+    } else {
+      --left;
     }
   }
-  for (; at < after.probes.size(); ++at) {
-    out.push_back(probe_finding(after.probes[at], "verify-probe-added",
-                                "the result has a probe that the input has not"));
+}
+
+void compare_probes(const ProbeFile& before, const ProbeFile& after, const CompareOptions& options,
+                    std::vector<Finding>& out) {
+  compare_kept(before, after, options, out);
+  // Kept probes stand in the old order, so one walk over both lists pairs them.
+  const std::vector<const Probe*> results = by_section(after);
+  auto next = results.begin();
+  for (const Probe* old : by_section(before)) {
+    if (next != results.end() && seen(*old) == seen(**next)) ++next;
+  }
+  if (next != results.end()) {
+    out.push_back(probe_finding(**next, "verify-probe-added",
+                                "the result has a probe that the input has not, or not there"));
   }
 }
 
