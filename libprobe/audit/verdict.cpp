@@ -57,8 +57,8 @@ std::string proof_of_death(const Probe& probe, const ProbeFile& file, bool reloc
       if (facts.nop.kind != NopKind::none && facts.function) return "";
       [[fallthrough]];
     case Place::not_executable:
-      return fmt::format("{:#x} lies in {}, not in code", probe.site.value,
-                         probe.section.empty() ? "no section" : probe.section);
+      return fmt::format("{:#x} lies in {}", probe.site.value,
+                         probe.section.empty() ? "no section" : probe.section + ", not in code");
     case Place::executable:
       break;
   }
@@ -187,12 +187,12 @@ class Judge {
     if (facts.place == Place::executable && !facts.has_bytes) {
       return conclude(i, Verdict::unknown, "the code at the site is not in this file");
     }
+    if (!relocatable_ && probe.note.location_unresolved) {
+      return conclude(i, Verdict::unknown, "the dynamic linker writes the location");
+    }
     if (facts.site_if_shifted) {
       return conclude(i, Verdict::ambiguous,
                       "the file may have been moved after the link: " + file_.shift.evidence);
-    }
-    if (!relocatable_ && probe.note.location_unresolved) {
-      return conclude(i, Verdict::unknown, "the dynamic linker writes the location");
     }
     if (facts.site_if_not_moved) {
       return conclude(i, Verdict::ambiguous,
