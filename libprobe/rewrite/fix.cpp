@@ -55,6 +55,7 @@ class Fixer {
     if (!done) return tl::unexpected(done.error());
     fates_.reserve(probes_.probes.size());
     for (const Probe& probe : probes_.probes) fates_.push_back(fate_of(probe, base_, options_));
+    refuse_doubtful_base();
     for (const Section& section : file_.sections()) {
       if (!is_note_section(section) || !wanted(section)) continue;
       done = rewrite(section);
@@ -103,6 +104,16 @@ class Fixer {
     const Section* names = file_.section_at(static_cast<std::uint32_t>(file_.header().shstrndx));
     if (names != nullptr) fix_.changed_sections.push_back(names->name);
     return {};
+  }
+
+  void refuse_doubtful_base() {
+    const auto count = std::ranges::count_if(probes_.probes, [&](const Probe& probe) {
+      return base_is_in_doubt(probe) && (!options_.selected || options_.selected(probe));
+    });
+    if (count == 0) return;
+    fix_.refused.push_back({"", "", std::nullopt, std::string(kBaseSection),
+                            fmt::format("{} of {} notes stand on a nop only without the base",
+                                        count, probes_.probes.size())});
   }
 
   void refuse_section(const Section& section, std::string reason) {
