@@ -29,6 +29,8 @@ class Section:
 
 
 class Elf:
+    """`data`: the bytes of the file, or a mapping of it, of which only the headers are read."""
+
     def __init__(self, data):
         self.data = data
         self.wide = data[4] == 2
@@ -50,7 +52,7 @@ class Elf:
         return Section(self.string(self.raw(self.names)[4] + name), *rest)
 
     def string(self, offset):
-        return self.data[offset:self.data.index(b"\0", offset)].decode("latin-1")
+        return self.data[offset:self.data.find(b"\0", offset)].decode("latin-1")
 
     def program_headers(self):
         offset, = self.get("Q" if self.wide else "I", 0x20 if self.wide else 0x1C)

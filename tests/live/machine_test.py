@@ -54,7 +54,7 @@ def has_notes(path):
             if file.read(4) != b"\x7fELF":
                 return False
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return any(name == elfparts.NOTE for name, *_ in elfparts.sections(data))
+                return any(s.name == elfparts.NOTE for s in elfparts.Elf(data).sections)
     except (OSError, ValueError, IndexError, struct.error):
         return False
 

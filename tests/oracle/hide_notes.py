@@ -15,9 +15,9 @@ for path in sys.argv[2:]:
     data = bytearray(pathlib.Path(path).read_bytes())
     if data[:4] != b"\x7fELF":
         continue
-    order = "<" if data[5] == 1 else ">"
-    for name, _, _, _, _, header, _ in elfparts.sections(data):
-        if name == elfparts.NOTE:
-            struct.pack_into(order + "I", data, header + 4, 1)  # sh_type
+    elf = elfparts.Elf(data)
+    for index, section in enumerate(elf.sections):
+        if section.name == elfparts.NOTE:
+            struct.pack_into(elf.order + "I", data, elf.table + index * elf.entry + 4, 1)  # sh_type
     copy = os.path.join(folder, os.path.abspath(path).replace("/", "_"))
     pathlib.Path(copy).write_bytes(data)
