@@ -82,6 +82,17 @@ Result<Member> read_member(archive* a, std::string_view name) {
       "unpack the archive and name the file");
 }
 
+// Deterministic ar (the default of binutils on many systems) writes the mode 644, without a type.
+bool is_file(archive_entry* entry) {
+  const auto type = archive_entry_filetype(entry);
+  return type == AE_IFREG || type == 0;
+}
+
+std::string name_of(archive_entry* entry) {
+  const char* name = archive_entry_pathname(entry);
+  return name != nullptr ? name : "?";  // not representable: no UTF-8
+}
+
 void read_members(const std::string& path, ByteView bytes, int depth,
                   const InputHandlers& handlers) {
   if (depth > kMaxDepth) {
@@ -98,18 +109,24 @@ void read_members(const std::string& path, ByteView bytes, int depth,
   if (archive_read_open_memory(a.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) {
     return handlers.on_error(path, archive_error(a.get()));
   }
+  bool reported = false;  // an error of a member, which ends the archive too where it is damaged
   for (;;) {
     archive_entry* entry = nullptr;
     const int got = archive_read_next_header(a.get(), &entry);
     if (got == ARCHIVE_EOF) return;
-    if (got < ARCHIVE_WARN) return handlers.on_error(path, archive_error(a.get()));
-    if (archive_entry_filetype(entry) != AE_IFREG) continue;
-    const char* name = archive_entry_pathname(entry);
-    const std::string member = fmt::format("{}({})", path, name != nullptr ? name : "?");
+    if (got < ARCHIVE_WARN) {
+      if (!reported) handlers.on_error(path, archive_error(a.get()));
+      return;
+    }
+    reported = false;
+    const std::string name = name_of(entry);
+    if (!is_file(entry) || name == "/") continue;  // "/": the symbol index of an ar
+    const std::string member = fmt::format("{}({})", path, name);
     handlers.on_visit(member);
-    auto contents = read_member(a.get(), name != nullptr ? name : "");
+    auto contents = read_member(a.get(), name);
     if (!contents) {
       handlers.on_error(member, contents.error());
+      reported = true;
       continue;
     }
     switch (contents->kind) {

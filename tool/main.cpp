@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -240,6 +241,9 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Names of archive members and -p patterns are UTF-8 whatever the user's locale: the output is
+  // the same everywhere.
+  std::setlocale(LC_CTYPE, "C.UTF-8");
   std::signal(SIGBUS, on_bus_error);
   // Past a limit on the size of files, write() then says so, and the rewrite cleans up.
   std::signal(SIGXFSZ, SIG_IGN);
