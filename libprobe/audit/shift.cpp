@@ -67,7 +67,10 @@ Shift find_shift(const ElfFile& file, const NoteScan& scan) {
     const std::size_t with = hits(file, scan, candidate.distance);
     const std::size_t without = hits(file, scan, 0);
     if (with <= without) continue;
-    Shift shift{candidate.distance, with >= candidate.enough && with >= kTimesMore * without,
+    // Enough of all notes, too: what is repaired by a shift must not look as if it had another.
+    const bool proven = with >= candidate.enough && with >= kTimesMore * without &&
+                        kTimesMore * with > scan.notes.size();
+    Shift shift{candidate.distance, proven,
                 fmt::format("{} of {} notes stand on a nop {:#x} further ({}), {} where they point",
                             with, scan.notes.size(), candidate.distance, candidate.why, without)};
     if (shift.proven) return shift;

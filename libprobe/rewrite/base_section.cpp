@@ -9,10 +9,13 @@ namespace {
 // Where code stands in memory relative to the file; equal for all sections of one segment.
 std::uint64_t distance(const Section& section) { return section.addr.value - section.offset.value; }
 
+// Both ends lie where one segment puts them: a hostile section is longer than its segment.
 bool holds_code(const ElfFile& file, const Section& section) {
   if (!section.executable() || section.nobits() || section.size.value == 0) return false;
-  const auto offset = file.offset_of(section.addr);
-  return offset && *offset == section.offset;
+  const std::uint64_t size = section.size.value - 1;
+  const auto first = file.offset_of(section.addr);
+  const auto last = file.offset_of(VirtAddr{section.addr.value + size});
+  return first == section.offset && last == FileOffset{section.offset.value + size};
 }
 
 // The section with most sites; ".text" where it has as many as any.

@@ -51,6 +51,7 @@ class Fixer {
 
   // `with_base`: .stapsdt.base may be added or moved.
   Result<FixPlan> run(bool with_base) {
+    if (shift_is_in_doubt()) return refuse_all();
     auto done = with_base ? move_base() : Result<void>{};
     if (!done) return tl::unexpected(done.error());
     fates_.reserve(probes_.probes.size());
@@ -64,6 +65,7 @@ class Fixer {
       refuse_section(section, done.error().message);
       left_a_section_ = true;
     }
+    if (left_a_section_ && probes_.shift.distance != 0) return refuse_all();
     done = headers_.write(fix_.plan);
     if (!done) return tl::unexpected(done.error());
     return std::move(fix_);
@@ -77,8 +79,6 @@ class Fixer {
   Result<void> move_base() {
     const auto wanted = wanted_base(file_, probes_);
     if (!wanted || options_.selected) return {};
-    // A base in the file says that it was not moved.
-    if (probes_.shift.distance != 0 && !probes_.shift.proven) return {};
     const Section* symtab = file_.section(".symtab");
     if (ranges_.section_over_header() || (symtab != nullptr && ranges_.sharer(*symtab))) return {};
     for (const Section& section : file_.sections()) {
@@ -114,6 +114,22 @@ class Fixer {
     fix_.refused.push_back({"", "", std::nullopt, std::string(kBaseSection),
                             fmt::format("{} of {} notes stand on a nop only without the base",
                                         count, probes_.probes.size())});
+  }
+
+  // What the notes mean where the file was moved is known from all of them together: they are
+  // repaired together or not at all. The rest would read differently without those that are gone.
+  [[nodiscard]] bool shift_is_in_doubt() const {
+    return probes_.shift.distance != 0 && (!probes_.shift.proven || options_.selected);
+  }
+
+  FixPlan refuse_all() {
+    FixPlan plan;
+    plan.refused = std::move(fix_.refused);
+    plan.refused.push_back(
+        {"", "", std::nullopt, std::string(kStapsdtSection),
+         "the file seems to have been moved after the link, and not all notes can follow it: " +
+             probes_.shift.evidence});
+    return plan;
   }
 
   void refuse_section(const Section& section, std::string reason) {
