@@ -47,12 +47,15 @@ bool same_bytes(const ElfFile& before, const ElfFile& after, std::uint64_t begin
 
 void compare_bytes(const ElfFile& before, const ElfFile& after, const CompareOptions& options,
                    std::vector<Finding>& out) {
+  const std::uint64_t end = before.source().size();
   std::uint64_t at = 0;
   for (const Range& range : allowed_ranges(before, after, options.allow_new_build_id)) {
-    if (range.begin > at && !same_bytes(before, after, at, range.begin, out)) return;
+    // An empty section may state any offset.
+    const std::uint64_t begin = std::min(range.begin, end);
+    if (begin > at && !same_bytes(before, after, at, begin, out)) return;
     at = std::max(at, range.end);
   }
-  if (at < before.source().size()) same_bytes(before, after, at, before.source().size(), out);
+  if (at < end) same_bytes(before, after, at, end, out);
 }
 
 // What a tracer sees of a probe; equal ones cannot be told apart.

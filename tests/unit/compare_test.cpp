@@ -143,6 +143,16 @@ TEST_CASE("compare: notes whose end wraps around 2^64 are not in the result") {
   CHECK(found(before, after) == "verify-section ");
 }
 
+TEST_CASE("compare: an empty note section may state any offset") {
+  Library library;
+  Bytes before = library.build({}, library.note("more"));
+  library.elf.poke(before, library.elf.shdr(library.first, "sh_offset"), before.size() + 4096);
+  CHECK(found(before, before).empty());
+  Bytes after = before;
+  after.back() ^= std::byte{1};
+  CHECK_FALSE(found(before, after).empty());
+}
+
 TEST_CASE("compare: .stapsdt.base that is not allocated may stay so") {
   Library library(0);
   const Bytes live = library.note("live");
