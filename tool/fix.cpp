@@ -106,12 +106,24 @@ bool is_mended(const Finding& finding) {
   return !undecoded && std::ranges::find(kMended, finding.rule) != kMended.end();
 }
 
+// ".note.stapsdt+0x48"; the section alone where it is about its first byte, or all of it.
+std::string where_of(const Finding& finding, const ElfFile& file) {
+  const std::uint64_t at = finding.note_offset.value_or(0);
+  for (const Section& section : file.sections()) {
+    if (section.name == kStapsdtSection && in_range(at, section.offset.value, section.size.value)) {
+      const std::uint64_t offset = at - section.offset.value;
+      return offset == 0 ? section.name : fmt::format("{}+{:#x}", section.name, offset);
+    }
+  }
+  return std::string(kStapsdtSection);
+}
+
 // What the audit calls an error and a rewrite leaves: silence would pass for success.
-void refuse_the_rest(FixPlan& fix, const ProbeFile& probes) {
+void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes) {
   for (const Finding& finding : probes.scan.findings) {
     if (finding.severity != Severity::error || is_mended(finding)) continue;
-    fix.refused.push_back({finding.provider, finding.name, std::nullopt,
-                           std::string(kStapsdtSection), finding.rule + ": " + finding.message});
+    fix.refused.push_back({finding.provider, finding.name, std::nullopt, where_of(finding, file),
+                           finding.rule + ": " + finding.message});
   }
 }
 
@@ -140,7 +152,7 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   auto fix = plan_fix(*file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());
   // -p narrows the work to some probes; what is wrong with others is not asked.
-  if (options.common.patterns.empty()) refuse_the_rest(*fix, probes);
+  if (options.common.patterns.empty()) refuse_the_rest(*fix, *file, probes);
   if (options.new_build_id && !fix->plan.empty()) {
     auto renewed = renew_build_id(fix->plan, *file);
     if (!renewed) return tl::unexpected(renewed.error());

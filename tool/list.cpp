@@ -118,7 +118,9 @@ int run_list(const ListOptions& options) {
       }
     }
     for (const Finding& finding : read.scan.findings) {
-      terminal.warning(fmt::format("{}: {}: {}", path, finding.rule, finding.message));
+      const std::string where =
+          finding.note_offset ? fmt::format("[note {:#x}] ", *finding.note_offset) : "";
+      terminal.warning(fmt::format("{}: {}{}: {}", path, where, finding.rule, finding.message));
     }
     if (options.common.json) {
       files.push_back(file_json(path, *file, probes));

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import resource
 import sys
 import tarfile
 import zipfile
@@ -171,10 +172,13 @@ damaged("cut.a", ar([("app.o", DEAD)])[:700], "(app.o" )
 damaged("huge.a", b"!<arch>\n" + b"app.o/          0           0     0     100644  9999999999`\n" +
         DEAD, "(app.o")
 write("bomb.zip", zipped([("zeros", bytes(300 << 20)), ("app", DEAD)]))
-found = t.run("audit", "bomb.zip", preexec_fn=lambda: __import__("resource").setrlimit(
-    __import__("resource").RLIMIT_AS, (256 << 20, 256 << 20)))
-t.same("a bomb of zeros is not kept in memory", Result(
-    1, finding("bomb.zip(app)") + "4 probes in 1 of 1 ELF file: 1 error, 0 warnings\n", ""), found)
+limits = dict(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (256 << 20, 256 << 20)))
+if t.run("--version", **limits).code != 0:
+    print("SKIPPED: a bomb of zeros: this build needs more than 256 MiB of addresses")
+else:
+    t.same("a bomb of zeros is not kept in memory", Result(
+        1, finding("bomb.zip(app)") + "4 probes in 1 of 1 ELF file: 1 error, 0 warnings\n", ""),
+        t.run("audit", "bomb.zip", **limits))
 nested = tar([("app", DEAD)])
 for level in range(6):
     nested = tar([(f"{level}.tar", nested)])

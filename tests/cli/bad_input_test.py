@@ -72,25 +72,21 @@ unreadable(["list", "fix", "verify"], "folder",
            "not a file to read; expected a regular file, found a directory",
            "reprobe audit walks folders")
 
-if not ROOT:
-    skip_part("files without permission", "needs root to become another user")
-else:
-    shared = tempfile.mkdtemp(prefix="reprobe-cli-")
-    os.chmod(shared, 0o755)
-    # The tool may lie where only root gets to.
-    tool = shutil.copy(t.tool, f"{shared}/reprobe")
-    write(f"{shared}/secret", GOOD.data, 0)
-    os.mkdir(f"{shared}/closed", 0o700)
-    write(f"{shared}/closed/app", GOOD.data)
-    own, t.tool = t.tool, tool
-    unreadable(READERS, f"{shared}/secret", "cannot be opened: Permission denied",
-               preexec_fn=as_nobody)
-    unreadable(["list", "fix", "verify"], f"{shared}/closed/app",
-               "cannot be opened: Permission denied", preexec_fn=as_nobody)
-    unreadable(["audit"], f"{shared}/closed", "the folder cannot be read: Permission denied",
-               preexec_fn=as_nobody)
-    t.tool = own
-    shutil.rmtree(shared)
+# Modes mean nothing to root, who becomes somebody else for this; the tool may lie where only root
+# gets to.
+nobody = dict(preexec_fn=as_nobody) if ROOT else {}
+shared = tempfile.mkdtemp(prefix="reprobe-cli-")
+os.chmod(shared, 0o755)
+own, t.tool = t.tool, shutil.copy(t.tool, f"{shared}/reprobe")
+write(f"{shared}/secret", GOOD.data, 0)
+os.mkdir(f"{shared}/closed")
+write(f"{shared}/closed/app", GOOD.data)
+os.chmod(f"{shared}/closed", 0o700 if ROOT else 0)
+denied = "cannot be opened: Permission denied"
+unreadable(READERS, f"{shared}/secret", denied, **nobody)
+unreadable(["list", "fix", "verify"], f"{shared}/closed/app", denied, **nobody)
+unreadable(["audit"], f"{shared}/closed", "the folder cannot be read: Permission denied", **nobody)
+os.chmod(f"{shared}/closed", 0o700)
 
 # --- Not ELF --------------------------------------------------------------------------------------
 
@@ -160,6 +156,7 @@ def not_written(what, folder, arguments, code, error, **options):
     t.same(f"{what}: the folder is as it was", before, state(folder))
 
 
+t.tool, copy = own, t.tool
 os.mkdir("work")
 write("work/app", DEAD.data, 0o755)
 os.mkdir("work/taken")
@@ -186,29 +183,22 @@ not_written("in place, file size limit", "work", ["fix", "work/app"], 5,
             "large\n",
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
 
-if not ROOT:
-    skip_part("folders that cannot be written", "needs root to become another user")
-else:
-    shared = tempfile.mkdtemp(prefix="reprobe-cli-")
-    os.chmod(shared, 0o755)
-    tool = shutil.copy(t.tool, f"{shared}/reprobe")
-    folder = f"{shared}/readonly"
-    os.mkdir(folder)
-    write(f"{folder}/app", DEAD.data, 0o755)
+folder = f"{shared}/readonly"
+os.mkdir(folder)
+write(f"{folder}/app", DEAD.data, 0o755)
+if ROOT:
     os.chown(f"{folder}/app", NOBODY, NOBODY)
-    os.chmod(folder, 0o555)
-    own, t.tool = t.tool, tool
-    not_written("in place in a folder of somebody else", folder, ["fix", f"{folder}/app"], 5,
-                f"reprobe: error: {folder}/app: cannot write in the folder {folder}: Permission "
-                "denied\n",
-                preexec_fn=as_nobody)
-    not_written("-o into a folder of somebody else", folder,
-                ["fix", f"{folder}/app", "-o", f"{folder}/out"], 5,
-                f"reprobe: error: {folder}/app: cannot write in the folder {folder}: Permission "
-                "denied\n",
-                preexec_fn=as_nobody)
-    t.tool = own
-    shutil.rmtree(shared)
+os.chmod(folder, 0o555)
+t.tool = copy
+denied = (f"reprobe: error: {folder}/app: cannot write in the folder {folder}: Permission "
+          "denied\n")
+not_written("in place in a folder of somebody else", folder, ["fix", f"{folder}/app"], 5, denied,
+            **nobody)
+not_written("-o into a folder of somebody else", folder,
+            ["fix", f"{folder}/app", "-o", f"{folder}/out"], 5, denied, **nobody)
+os.chmod(folder, 0o755)
+t.tool = own
+shutil.rmtree(shared)
 
 
 class Tmpfs:

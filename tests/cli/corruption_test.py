@@ -147,15 +147,18 @@ def expected(file, poke):
         nothing = "0 probes in 0 of 0 ELF files: 0 errors, 0 warnings, 1 unreadable\n"
         return [Result(3, "", error), Result(3, nothing, error), Result(3, "", error)]
     problems = "".join(map(warn, poke.problems))
-    notes = "".join(warn(f"{finding.rule}: {finding.message}") for finding in poke.findings
+    notes = "".join(warn(f"[{' '.join(finding.about.split()[-2:])}] {finding.rule}: "
+                         f"{finding.message}") for finding in poke.findings
                     if finding.rule.startswith("note-"))
     audit, audit_code = audit_text(file, poke)
     if poke.refused:
         fix = poke.refused.format(**numbers)
         return [Result(0, list_text(file, poke), problems + notes), Result(audit_code, audit, ""),
                 Result(4, "", f"reprobe: error: app: {fix}\n")]
-    left = "".join(warn(f"[{'.stapsdt.base' if 'base' in reason else '.note.stapsdt'}] left as it "
-                        f"is: {reason}") for reason in poke.left)
+    offset = numbers.get(poke.field.split(".")[0] + "_in_section", "0x0")
+    section = ".note.stapsdt" + (f"+{offset}" if offset != "0x0" else "")
+    left = "".join(warn(f"[{'.stapsdt.base' if 'the base' in reason else section}] left as it is: "
+                        f"{reason}") for reason in poke.left)
     done = poke.fix
     if done is None:
         done = "removed 1 dangling, kept 3 live; build-id kept" if file.dead else "nothing to change"
