@@ -10,7 +10,6 @@ import struct
 from dataclasses import dataclass
 
 SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 2, 4, 8, 9
-STT_SECTION = 3
 NOTE, BASE, BASE_SYMBOL = ".note.stapsdt", ".stapsdt.base", "_.stapsdt.base"
 
 
@@ -66,10 +65,10 @@ class Elf:
             strings = self.sections[table.link].offset
             for at in range(table.offset, table.offset + table.size, table.entry):
                 name, = self.get("I", at)
-                kind, _, home = self.get("BBH", at + (4 if self.wide else 12))
-                section_symbol = kind & 15 == STT_SECTION and home < self.count \
-                    and self.sections[home].name == BASE
-                if section_symbol or self.string(strings + name) == BASE_SYMBOL:
+                home, = self.get("H", at + (6 if self.wide else 14))
+                # Its own, the section's, and ARM's mapping symbol $d.
+                inside = home < self.count and self.sections[home].name == BASE
+                if inside or self.string(strings + name) == BASE_SYMBOL:
                     ranges.append((at, at + table.entry))
         return ranges
 

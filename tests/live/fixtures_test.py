@@ -28,6 +28,7 @@ BATCH = 40  # fixtures handed to one run of readelf, list and audit
 @dataclass
 class Fixture:
     path: str
+    folder: str  # of all fixtures
     manifest: dict
     scenario: str
     before: truth.File = None
@@ -80,12 +81,12 @@ def collect(folder, patterns):
         if manifest["refused"]:
             continue
         scenario = manifest["scenario"] + ("." + manifest["variant"] if manifest["variant"] else "")
-        fixtures.append(Fixture(path[:-len(".json")], manifest, scenario))
+        fixtures.append(Fixture(path[:-len(".json")], folder, manifest, scenario))
     for path in sorted(glob.glob(os.path.join(folder, "obj", "*", "*.o"))):
         name = os.path.basename(path)
         if name not in ("start.o", "start_bare.o"):
-            fixtures.append(Fixture(path, {"toolchain": "", "object": True, "norun": "object"},
-                                    "object"))
+            fixtures.append(Fixture(path, folder,
+                                    {"toolchain": "", "object": True, "norun": "object"}, "object"))
     if patterns:
         fixtures = [f for f in fixtures if any(fnmatch.fnmatch(f.scenario, p) for p in patterns)]
     # Alike next to alike: a batch whose readers complain is asked again file by file.
@@ -322,7 +323,7 @@ def check_readers(batch):
 def check_run(f):
     command = shlex.split(f.manifest["run"])
     if f.manifest["host"]:
-        command.append(f.manifest["host"])
+        command.append(os.path.join(f.folder, f.manifest["host"]))
     outputs = []
     for path in (f.path, f.fixed):
         result = run(*command, path)
