@@ -119,7 +119,8 @@ class Fixer {
   // What the notes mean where the file was moved is known from all of them together: they are
   // repaired together or not at all. The rest would read differently without those that are gone.
   [[nodiscard]] bool shift_is_in_doubt() const {
-    return probes_.shift.distance != 0 && (!probes_.shift.proven || options_.selected);
+    return probes_.shift.distance != 0 && (!probes_.shift.proven || options_.selected ||
+                                           std::ranges::any_of(probes_.probes, base_is_in_doubt));
   }
 
   FixPlan refuse_all() {

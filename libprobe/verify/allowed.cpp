@@ -174,7 +174,8 @@ void compare_sections(const ElfFile& before, const ElfFile& after, std::vector<F
     if (!fields.empty()) {
       out.push_back(section_finding(old, fmt::format("{} changed", fields)));
     }
-    const bool moved = old.name == kBaseSection && !(old.addr == now.addr);
+    const bool moved =
+        old.name == kBaseSection && (old.addr != now.addr || old.offset != now.offset);
     if (moved ? !base_in_segment(after, now) : !well_placed(before, after, old, now)) {
       out.push_back(section_finding(old, "lies neither in its old place nor behind the old file"));
     }

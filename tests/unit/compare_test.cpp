@@ -153,6 +153,20 @@ TEST_CASE("compare: an empty note section may state any offset") {
   CHECK_FALSE(found(before, after).empty());
 }
 
+TEST_CASE("compare: .stapsdt.base with another offset at its old address") {
+  Library library;
+  Bytes before = library.build(library.note("live"), library.note("more"));
+  const ElfBuilder& elf = library.elf;
+  const auto right = elf.offset(library.text) + kBase - kText;
+  elf.poke(before, elf.phdr(0, "p_filesz"), kBase - kText + 1);
+  elf.poke(before, elf.phdr(0, "p_memsz"), kBase - kText + 1);
+  Bytes after = before;
+  elf.poke(before, elf.shdr(library.base, "sh_offset"), right + 1);
+  elf.poke(after, elf.shdr(library.base, "sh_offset"), right);
+  CHECK(found(before, after).empty());
+  CHECK(found(after, before) == "verify-section ");
+}
+
 TEST_CASE("compare: .stapsdt.base that is not allocated may stay so") {
   Library library(0);
   const Bytes live = library.note("live");
