@@ -99,8 +99,9 @@ class KeptRelocations {
 
   Entry entry(const Relocation& relocation, const SymbolTable& symbols) const {
     Entry entry;
-    // Every processor supplement gives R_*_NONE the number 0.
-    entry.discarded = relocation.type == 0;
+    // Every processor supplement gives R_*_NONE the number 0. On RISC-V it proves nothing: lld
+    // relaxes code there and writes the relocations of live notes as NONE, too.
+    entry.discarded = relocation.type == 0 && file_.header().machine != EM_RISCV;
     const Symbol symbol = symbols.at(relocation.symbol);
     if (!symbol.in_section() || file_.section_at(symbol.shndx) == nullptr || !relocation.addend) {
       return entry;
