@@ -232,9 +232,9 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
     probe.facts.site_if_shifted =
         result.shift.distance != 0 && !result.shift.proven &&
         is_site(file, VirtAddr{probe.note.location.value + result.shift.distance});
-    probe.facts.site_if_not_moved = !relocatable && probe.site != probe.note.location &&
-                                    !is_site(file, probe.site) &&
-                                    is_site(file, probe.note.location);
+    probe.facts.site_if_not_moved =
+        !relocatable && !result.shift.proven && probe.site != probe.note.location &&
+        !is_site(file, probe.site) && is_site(file, probe.note.location);
   }
   check_all_boundaries(file, probes);
 }
