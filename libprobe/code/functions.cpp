@@ -54,7 +54,8 @@ std::optional<Size> size_of_unsized(const ElfFile& file, const SymbolCover& cove
 std::optional<Range> find_range(const ElfFile& file, const SymbolCover& cover,
                                 const std::optional<UnwindTable>& unwind, std::size_t i) {
   const CodeAddress& address = cover.addresses()[i];
-  const std::optional<Fde> fde = unwind ? unwind->find(address.address) : std::nullopt;
+  std::optional<Fde> fde;
+  if (unwind) fde = unwind->find(address.address);
   std::optional<CodeSymbol> symbol = cover.covering(i);
   Range range;
   range.may_have_landing_pads = !unwind || (fde && fde->has_lsda);
