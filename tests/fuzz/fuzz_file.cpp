@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/audit/rules.hpp"
@@ -56,6 +57,21 @@ void fix_and_check(const ElfFile& before, const ProbeFile& probes, const FixOpti
   require(left.empty(), "a second fix must change nothing", left);
 }
 
+// `reprobe verify` takes any two files: here one that differs in a field's worth of bytes, at a
+// place that the input itself names.
+void compare_with_changed(const ElfFile& before) {
+  const ByteSource& source = before.source();
+  const auto whole = source.slice({0}, {source.size()}, "the whole file");
+  Bytes changed(whole->begin(), whole->end());
+  const std::uint64_t sum = std::accumulate(
+      changed.begin(), changed.end(), std::uint64_t{0},
+      [](std::uint64_t sum, std::byte b) { return sum * 31 + std::to_integer<unsigned>(b); });
+  for (std::size_t at = sum % changed.size(), left = 4; left > 0 && at < changed.size(); --left)
+    changed[at++] ^= static_cast<std::byte>(sum >> (8 * left + 24));
+  const auto after = ElfFile::open(memory_source(std::move(changed)));
+  if (after) static_cast<void>(compare(before, *after, {}));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -63,6 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!file) return 0;
   const ProbeFile probes = read_probes(*file);
   static_cast<void>(audit(*file, probes));
+  compare_with_changed(*file);
   fix_and_check(*file, probes, {}, false);
   // The tool's other ways of asking for a repair.
   fix_and_check(*file, probes, {.remove_ambiguous = true, .selected = {}}, true);
