@@ -222,6 +222,15 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
     terminal.detail(fmt::format("{}: remove {}: {}", options.file, probe_text(probe),
                                 fmt::join(probe.evidence, "; ")));
   }
+  // Their neighbours were the evidence: the repaired file may show them as live.
+  const auto doubtful =
+      std::ranges::count(planned->probes.probes, Verdict::ambiguous, &Probe::verdict);
+  if (!fix.removed.empty() && doubtful != 0 && !options.remove_ambiguous) {
+    terminal.warning(fmt::format(
+        "{}: {} ambiguous left; without the removed notes less may speak against them: decide on "
+        "the input with reprobe audit, --remove-ambiguous -p removes them",
+        options.file, doubtful));
+  }
   terminal.info(fix.plan.empty() ? nothing_to_change(options)
                                  : summary(options, planned->file, planned->probes, fix));
   return fix.refused.empty() ? kDone : kRefused;

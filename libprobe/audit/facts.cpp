@@ -93,7 +93,10 @@ class KeptRelocations {
     for (const Relocation& relocation : *relocations) {
       // Offsets of a linked file are addresses; a note section that is not loaded has address 0.
       const auto asked = asked_.find({target->index, relocation.offset.value - target->addr.value});
-      if (asked != asked_.end()) asked->second = entry(relocation, *symbols);
+      if (asked == asked_.end()) continue;
+      // R_*_NONE beside another relocation only keeps a section alive (`.reloc`).
+      const Entry found = entry(relocation, *symbols);
+      if (!asked->second || asked->second->discarded) asked->second = found;
     }
   }
 
@@ -168,6 +171,39 @@ void check_all_boundaries(const ElfFile& file, std::vector<Probe>& probes) {
   }
 }
 
+// Where more notes are sites without the base than with it, the base is wrong for all of them. And
+// a note that says no base may still have moved with those that do.
+void doubt_the_base(const ElfFile& file, ProbeFile& result) {
+  const auto unmoved = [&](const Probe& probe) { return probe.site == probe.note.location; };
+  std::uint64_t distance = 0;
+  std::size_t wrong = 0;
+  std::size_t right = 0;
+  for (const Probe& probe : result.probes) {
+    if (unmoved(probe)) continue;
+    distance = probe.site.value - probe.note.location.value;
+    ++(probe.facts.site_if_not_moved ? wrong : right);
+  }
+  if (distance == 0 || result.shift.proven) return;
+  for (Probe& probe : result.probes) {
+    if (unmoved(probe)) {
+      probe.facts.site_if_shifted = probe.facts.site_if_shifted ||
+                                    (!is_site(file, probe.site) &&
+                                     is_site(file, VirtAddr{probe.note.location.value + distance}));
+    } else if (wrong > right && is_site(file, probe.note.location)) {
+      probe.facts.site_if_not_moved = true;
+    }
+  }
+}
+
+bool has_code(const ElfFile& file) {
+  return std::ranges::any_of(
+             file.sections(),
+             [](const Section& s) { return s.executable() && s.size.value != 0; }) ||
+         std::ranges::any_of(file.segments(), [](const Segment& s) {
+           return s.type == PT_LOAD && (s.flags & PF_X) != 0 && s.filesz.value != 0;
+         });
+}
+
 bool no_code_bytes(const ElfFile& file) {
   bool any_code = false;
   for (const Section& section : file.sections()) {
@@ -184,6 +220,7 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
   std::vector<Probe>& probes = result.probes;
   const bool relocatable = file.header().type == ET_REL;
   result.debug_file = no_code_bytes(file);
+  result.has_code = has_code(file);
   const bool have_code_sections =
       std::ranges::any_of(file.sections(), [](const Section& s) { return s.executable(); }) &&
       (relocatable || result.debug_file || sections_agree(file));
@@ -236,6 +273,7 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
         !relocatable && !result.shift.proven && probe.site != probe.note.location &&
         !is_site(file, probe.site) && is_site(file, probe.note.location);
   }
+  doubt_the_base(file, result);
   check_all_boundaries(file, probes);
 }
 

@@ -83,6 +83,7 @@ struct ProbeFile {
   bool has_unwind{};
   Shift shift;           // only where `base` cannot tell
   bool machine_known{};  // its nop is known
+  bool has_code{};       // an executable section or segment, with or without bytes in the file
   bool debug_file{};     // no executable section has bytes (objcopy --only-keep-debug)
 };
 

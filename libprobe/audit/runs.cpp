@@ -5,10 +5,11 @@
 namespace reprobe {
 namespace {
 
-// Notes looked at on each side. Accidental hits in live code are rare (about 1 of 150 measured),
-// so two proven ones are found within this reach.
-constexpr std::size_t kReach = 8;
-constexpr std::size_t kInsideNeeds = 2;
+// Notes looked at on each side. Accidental hits in live code are rare (about 1 of 150 measured), so
+// most of these are proven dangling inside a dropped section. Two or three could rise around a live
+// probe by chance, as offsets in the dropped functions before and behind it in the source.
+constexpr std::size_t kReach = 24;
+constexpr std::size_t kInsideNeeds = 8;
 constexpr std::size_t kEdgeNeeds = 4;
 // Neighbours in one section stand closer than this; notes of -ffunction-sections objects jump
 // between small addends and real addresses, which are pages apart.

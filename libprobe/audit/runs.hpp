@@ -13,7 +13,7 @@ namespace reprobe {
 enum class DeadRun {
   none,
   one_sided,  // at the edge of such a run, close to it
-  inside,     // at least two proven dangling notes on each side, rising through it, close by
+  inside,     // at least eight proven dangling notes on each side, rising through it, close by
 };
 
 // `dead[i]`: probe i is proven dangling. One answer per probe; `none` for the dead ones.

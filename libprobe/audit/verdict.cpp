@@ -36,12 +36,21 @@ bool has_any_nop(const ProbeFile& file) {
   });
 }
 
-// A proof that the site is not in the file, or "". Each stands alone.
-std::string proof_of_death(const Probe& probe, const ProbeFile& file, bool relocatable,
-                           bool any_nop) {
+// A note without a name is no probe that anybody wrote: it is more likely read wrongly.
+bool nameless(const Probe& probe) { return probe.note.provider.empty() || probe.note.name.empty(); }
+
+// Something else than the note may be what is wrong: then its address proves nothing.
+bool address_in_doubt(const Probe& probe, const ProbeFile& file, bool relocatable) {
   const SiteFacts& facts = probe.facts;
-  if (facts.site_if_shifted || facts.site_if_not_moved) return "";
-  if (!relocatable && probe.note.location_unresolved) return "";
+  return facts.site_if_shifted || facts.site_if_not_moved || nameless(probe) ||
+         (!relocatable && (probe.note.location_unresolved || !file.has_code));
+}
+
+// A proof from the address or the relocation alone that the site is not in the file, or "".
+std::string proof_by_address(const Probe& probe, const ProbeFile& file, bool relocatable,
+                             bool any_nop) {
+  const SiteFacts& facts = probe.facts;
+  if (address_in_doubt(probe, file, relocatable)) return "";
   if (facts.relocation == RelocationSays::discarded) {
     return "the kept relocation of the location is R_*_NONE: the linker discarded its section";
   }
@@ -52,17 +61,27 @@ std::string proof_of_death(const Probe& probe, const ProbeFile& file, bool reloc
     case Place::outside:
       return fmt::format("{:#x} lies in no segment", probe.site.value);
     case Place::only_segment:
-      // Headers and constants share a segment with code in many files; but where a symbol or an
-      // FDE covers a nop, it is code whose section lost its flag.
-      if (facts.nop.kind != NopKind::none && facts.function) return "";
+      // Headers and constants share a segment with code in many files. But where a symbol or an FDE
+      // covers a nop, or no section marked executable holds any, it is code that lost its mark.
+      if (facts.nop.kind != NopKind::none && (facts.function || !any_nop)) return "";
       [[fallthrough]];
     case Place::not_executable:
       return fmt::format("{:#x} lies in {}", probe.site.value,
                          probe.section.empty() ? "no section" : probe.section + ", not in code");
     case Place::executable:
-      break;
+      return "";
   }
+  return "";
+}
+
+// A proof from the bytes at the site, or "". It holds only in a file from which code was dropped:
+// elsewhere a note without a nop is a hand-written one, or code that another tool changed.
+std::string proof_by_bytes(const Probe& probe, const ProbeFile& file, bool relocatable,
+                           bool any_nop) {
+  const SiteFacts& facts = probe.facts;
+  if (address_in_doubt(probe, file, relocatable) || facts.place != Place::executable) return "";
   if (!facts.has_bytes || !file.machine_known) return "";
+  if (facts.relocation == RelocationSays::live) return "";
   if (facts.boundary.result == Boundary::no) {
     return fmt::format("{} is no instruction boundary: {}", spot(probe), facts.boundary.detail);
   }
@@ -101,7 +120,6 @@ class Judge {
   void run() {
     find_the_dead();
     runs_ = find_dead_runs(probes_, dead_);
-    code_was_dropped_ = was_code_dropped();
     group_by_site();
     for (std::size_t i = 0; i < probes_.size(); ++i) {
       if (!dead_[i]) judge_one(i);
@@ -113,11 +131,18 @@ class Judge {
   void find_the_dead() {
     const bool any_nop = has_any_nop(file_);
     for (std::size_t i = 0; i < probes_.size(); ++i) {
-      std::string proof = proof_of_death(probes_[i], file_, relocatable_, any_nop);
-      if (proof.empty()) continue;
-      dead_[i] = true;
-      conclude(i, Verdict::dangling, std::move(proof));
+      bury(i, proof_by_address(probes_[i], file_, relocatable_, any_nop));
     }
+    code_was_dropped_ = was_code_dropped();
+    for (std::size_t i = 0; code_was_dropped_ && i < probes_.size(); ++i) {
+      if (!dead_[i]) bury(i, proof_by_bytes(probes_[i], file_, relocatable_, any_nop));
+    }
+  }
+
+  void bury(std::size_t i, std::string proof) {
+    if (proof.empty()) return;
+    dead_[i] = true;
+    conclude(i, Verdict::dangling, std::move(proof));
   }
 
   // Linkers that drop sections also drop .stapsdt.base and then write 0 into every note.base.
@@ -190,9 +215,18 @@ class Judge {
     if (!relocatable_ && probe.note.location_unresolved) {
       return conclude(i, Verdict::unknown, "the dynamic linker writes the location");
     }
+    if (nameless(probe)) {
+      return conclude(i, Verdict::ambiguous,
+                      "the note has no provider or no name: it may be read wrongly");
+    }
+    if (!relocatable_ && !file_.has_code) {
+      return conclude(i, Verdict::unknown, "the file has no code");
+    }
     if (facts.site_if_shifted) {
       return conclude(i, Verdict::ambiguous,
-                      "the file may have been moved after the link: " + file_.shift.evidence);
+                      file_.shift.distance != 0
+                          ? "the file may have been moved after the link: " + file_.shift.evidence
+                          : "it would be a site with the distance that other notes' bases have");
     }
     if (facts.site_if_not_moved) {
       return conclude(i, Verdict::ambiguous,
@@ -240,14 +274,17 @@ class Judge {
     const SiteFacts& facts = probes_[i].facts;
     std::vector<Doubt> doubts;
     if (facts.nop.kind == NopKind::none && !facts.looks_patched) {
-      doubts.push_back(
-          {fmt::format("no nop at {}, nor at any other probe of the file", spot(probes_[i])),
-           false});
+      doubts.push_back({fmt::format("no nop at {}", spot(probes_[i])), false});
     } else if (facts.nop.kind == NopKind::none) {
       doubts.push_back({fmt::format("a jump, call or trap at {}: patched by another tool, or no "
                                     "site at all",
                                     spot(probes_[i])),
                         true});
+    }
+    if (facts.boundary.result == Boundary::no) {
+      doubts.push_back({fmt::format("{} is no instruction boundary: {}", spot(probes_[i]),
+                                    facts.boundary.detail),
+                        false});
     }
     if (contradicting_twin(i)) {
       doubts.push_back(

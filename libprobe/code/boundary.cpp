@@ -100,6 +100,8 @@ class BoundaryChecker {
     if (!listing_.incomplete.empty()) return {Boundary::unknown, listing_.incomplete, false};
     if (header_.type == ET_REL)
       return {Boundary::unknown, inside(*step) + ", but its branches are not relocated", false};
+    if (listing_.indirect_jump)
+      return {Boundary::unknown, inside(*step) + ", but an indirect jump may go there", false};
     return {Boundary::no, inside(*step), false};
   }
 

@@ -13,7 +13,8 @@ namespace reprobe {
 
 enum class Boundary {
   yes,
-  no,       // inside another instruction; the whole function decodes and its direct branches agree
+  no,  // inside another instruction; the whole function decodes, its direct branches agree, and it
+       // has no indirect jump
   unknown,  // no bytes, no function, no decoder, undecodable bytes, or branches that contradict
 };
 

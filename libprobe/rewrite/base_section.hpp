@@ -10,15 +10,12 @@
 
 namespace reprobe {
 
-// The address that .stapsdt.base should have; nothing where it already is right or no section of
-// code can hold it. BOLT crashes where the section starts at text's or its segment's first byte,
+// The address that .stapsdt.base should have; nothing where the file has the section or no section
+// of code can hold it. BOLT crashes where the section starts at text's or its segment's first byte,
 // and works with the last.
 [[nodiscard]] std::optional<VirtAddr> wanted_base(const ElfFile& file, const ProbeFile& probes);
 
-// Adds the section at `address`, or moves its header there. Errors: see SectionTable.
-[[nodiscard]] Result<void> place_base(SectionTable& table, const ElfFile& file, VirtAddr address);
-
-// Moves the symbols of a moved section with it (`_.stapsdt.base` and the section symbol).
-[[nodiscard]] Result<void> move_base_symbols(Plan& plan, const ElfFile& file, VirtAddr address);
+// Adds the section's header at `address`. Errors: see SectionTable.
+[[nodiscard]] Result<void> add_base(SectionTable& table, const ElfFile& file, VirtAddr address);
 
 }  // namespace reprobe

@@ -79,28 +79,24 @@ class Fixer {
   Result<void> move_base() {
     const auto wanted = wanted_base(file_, probes_);
     if (!wanted || options_.selected) return {};
-    const Section* symtab = file_.section(".symtab");
-    if (ranges_.section_over_header() || (symtab != nullptr && ranges_.sharer(*symtab))) return {};
+    if (ranges_.section_over_header()) return {};
     for (const Section& section : file_.sections()) {
       if (is_note_section(section) && !why_not(section).empty()) return {};
     }
     if (std::ranges::any_of(probes_.probes, base_is_in_doubt)) return {};
     SectionTable headers = headers_;
-    auto done = place_base(headers, file_, *wanted);
+    auto done = add_base(headers, file_, *wanted);
     if (!done && done.error().code == ErrorCode::refused) {
       fix_.refused.push_back(
           {"", "", std::nullopt, std::string(kBaseSection), done.error().message});
       return {};
     }
     if (!done) return done;
-    done = move_base_symbols(fix_.plan, file_, *wanted);
-    if (!done) return done;
     headers_ = std::move(headers);
     base_ = *wanted;
     base_moved_ = true;
     fix_.base = *wanted;
     fix_.changed_sections.emplace_back(kBaseSection);
-    fix_.changed_sections.emplace_back(".symtab");  // a second reader compares its entries
     const Section* names = file_.section_at(static_cast<std::uint32_t>(file_.header().shstrndx));
     if (names != nullptr) fix_.changed_sections.push_back(names->name);
     return {};
@@ -153,6 +149,9 @@ class Fixer {
     if (section.allocated()) {
       return "the section is loaded: run-time relocations may write into it";
     }
+    if (has_nameless_note(section)) {
+      return "it has notes without a provider or a name: it may be laid out in an unknown way";
+    }
     if (const auto stop = stopped_.find(section.index); stop != stopped_.end()) {
       return fmt::format("the bytes from {:#x} on cannot be read as notes", stop->second);
     }
@@ -163,6 +162,13 @@ class Fixer {
       return "the section headers overlap " + *sharer;
     }
     return "";
+  }
+
+  [[nodiscard]] bool has_nameless_note(const Section& section) const {
+    const auto [first, count] = probes_of(probes_, section);
+    return std::ranges::any_of(std::span(probes_.probes).subspan(first, count), [](const Probe& p) {
+      return p.note.provider.empty() || p.note.name.empty();
+    });
   }
 
   // Nothing is planned before all of it is known to be possible.

@@ -39,21 +39,6 @@ void add_header_fields(const ElfFile& file, const Section& section, std::vector<
   out.push_back({at + align, at + align + word});
 }
 
-// st_value of the symbols of .stapsdt.base.
-void add_base_symbols(const ElfFile& file, std::vector<Range>& out) {
-  const Section* base = file.section(kBaseSection);
-  const Section* symtab = file.section(".symtab");
-  if (base == nullptr || symtab == nullptr || symtab->type != SHT_SYMTAB) return;
-  const auto symbols = file.symbols(*symtab);
-  if (!symbols) return;
-  for (const Symbol& symbol : *symbols) {
-    if (symbol.shndx != base->index) continue;
-    const std::uint64_t at =
-        symtab->offset.value + symbol.entry_offset + (file.header().is64 ? 8 : 4);
-    out.push_back({at, at + file.header().word()});
-  }
-}
-
 Finding section_finding(const Section& section, std::string message) {
   Finding finding;
   finding.rule = "verify-section";
@@ -145,7 +130,6 @@ std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after, b
     ranges.push_back(is64 ? Range{40, 48} : Range{32, 36});
     ranges.push_back(is64 ? Range{60, 62} : Range{48, 50});
   }
-  add_base_symbols(before, ranges);
   ranges.push_back(
       {before.source().size(), std::max(before.source().size(), after.source().size())});
   if (new_build_id) {

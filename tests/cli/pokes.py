@@ -169,7 +169,7 @@ row("plain", "e_machine", 0, head="ELF64 little-endian EM_0", only=64, rows={"al
     unknown=3)
 row("plain", "e_machine", 183, head="ELF64 little-endian aarch64", only=64,
     rows={"all": dict(VERDICT="ambiguous", KIND="other")},
-    findings=[ambiguous(name, f"no nop at {spot}, nor at any other probe of the file")
+    findings=[ambiguous(name, f"no nop at {spot}")
               for name, spot in [("one", "one+{step}"), ("two", "function at {two_start}+{step}"),
                                  ("three", "three+{step}")]])
 
