@@ -9,6 +9,7 @@
 #include "libprobe/rewrite/file_ranges.hpp"
 #include "libprobe/rewrite/kept_relocations.hpp"
 #include "libprobe/rewrite/note_section.hpp"
+#include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {
@@ -259,6 +260,24 @@ class Fixer {
   FixPlan fix_;
 };
 
+Result<FixPlan> plan_once(const ElfFile& file, const ProbeFile& probes, const FixOptions& options) {
+  auto headers = SectionTable::of(file);
+  if (!headers) return tl::unexpected(headers.error());
+  Fixer fixer(file, probes, options, *headers);
+  auto fix = fixer.run(true);
+  if (!fix || !fixer.contradicts_base()) return fix;
+  return Fixer(file, probes, options, std::move(*headers)).run(false);
+}
+
+// What a note means depends on the others: on their bases, on what was dropped among them. Notes
+// that would mean something else once these are repaired show that it is not known well enough.
+bool is_final(const ElfFile& before, const FixPlan& fix, const FixOptions& options) {
+  const auto after = ElfFile::open(planned_source(before.source(), fix.plan));
+  if (!after) return false;
+  const auto again = plan_once(*after, read_probes(*after), options);
+  return again && again->plan.empty();
+}
+
 }  // namespace
 
 Result<FixPlan> plan_fix(const ElfFile& file, const ProbeFile& probes, const FixOptions& options) {
@@ -267,12 +286,13 @@ Result<FixPlan> plan_fix(const ElfFile& file, const ProbeFile& probes, const Fix
                 "run reprobe fix on the linked program or library");
   }
   if (probes.scan.notes.empty() && probes.scan.foreign.empty()) return FixPlan{};
-  auto headers = SectionTable::of(file);
-  if (!headers) return tl::unexpected(headers.error());
-  Fixer fixer(file, probes, options, *headers);
-  auto fix = fixer.run(true);
-  if (!fix || !fixer.contradicts_base()) return fix;
-  return Fixer(file, probes, options, std::move(*headers)).run(false);
+  auto fix = plan_once(file, probes, options);
+  if (!fix || fix->plan.empty() || is_final(file, *fix, options)) return fix;
+  FixPlan nothing;
+  nothing.refused = std::move(fix->refused);
+  nothing.refused.push_back({"", "", std::nullopt, std::string(kStapsdtSection),
+                             "a second repair would change more: what the notes mean is in doubt"});
+  return nothing;
 }
 
 }  // namespace reprobe
