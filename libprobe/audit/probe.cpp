@@ -38,7 +38,7 @@ ProbeFile read_probes(const ElfFile& file) {
   ProbeFile result;
   result.scan = scan_notes(file);
   if (file.header().type != ET_REL) {
-    if (const Section* base = file.section(kBaseSection); base != nullptr && base->allocated()) {
+    if (const Section* base = file.section(kBaseSection); base != nullptr) {
       result.base = base->addr;
     }
     if (!result.base) result.shift = find_shift(file, result.scan);

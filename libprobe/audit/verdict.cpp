@@ -215,7 +215,8 @@ class Judge {
     if (!relocatable_ && probe.note.location_unresolved) {
       return conclude(i, Verdict::unknown, "the dynamic linker writes the location");
     }
-    if (nameless(probe)) {
+    const bool on_nop = facts.place == Place::executable && facts.nop.kind != NopKind::none;
+    if (nameless(probe) && !on_nop) {
       return conclude(i, Verdict::ambiguous,
                       "the note has no provider or no name: it may be read wrongly");
     }

@@ -168,7 +168,7 @@ class Fixer {
   [[nodiscard]] bool has_nameless_note(const Section& section) const {
     const auto [first, count] = probes_of(probes_, section);
     return std::ranges::any_of(std::span(probes_.probes).subspan(first, count), [](const Probe& p) {
-      return p.note.provider.empty() || p.note.name.empty();
+      return p.verdict != Verdict::live && (p.note.provider.empty() || p.note.name.empty());
     });
   }
 

@@ -7,6 +7,7 @@ and on an ELF32 big-endian file. Then what must hold for every file: no signal, 
 unless fix says it changed it, and then verify agrees and a second fix changes nothing.
 """
 
+import re
 import sys
 
 import pokes
@@ -162,9 +163,13 @@ def expected(file, poke):
     done = poke.fix
     if done is None:
         done = "removed 1 dangling, kept 3 live; build-id kept" if file.dead else "nothing to change"
+    doubts = re.match(r"removed [1-9]\d* dangling.* left (\d+) ambiguous", done)
+    doubt = warn(f"{doubts[1]} ambiguous left; without the removed notes less may speak against "
+                 "them: decide on the input with reprobe audit, --remove-ambiguous -p removes them"
+                 ) if doubts else ""
     return [Result(0, list_text(file, poke), problems + notes), Result(audit_code, audit, ""),
             Result(4 if poke.left else 0, "",
-                   f"{problems}{left}reprobe: app: {done.format(**numbers)}\n")]
+                   f"{problems}{left}{doubt}reprobe: app: {done.format(**numbers)}\n")]
 
 
 def check_invariants(what, data, result):
