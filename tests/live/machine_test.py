@@ -3,7 +3,7 @@
 
 `reprobe list` must print the notes that `readelf -n` prints, and `reprobe audit` must find no
 dangling note in a file that a package shipped. Files are looked for below ROOT (default /) on its
-own file system, and in the folders of this build and of temporary files only if a ROOT names them.
+own file system; checkouts and folders of temporary files only if a ROOT names them.
 """
 import json
 import mmap
@@ -26,11 +26,12 @@ NOTE = re.compile(
 def files(root):
     """Regular files below root on its file system, links not followed."""
     device = os.stat(root).st_dev
-    own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     todo = [root]
     while todo:
         folder = todo.pop()
-        if root == "/" and (folder in SKIPPED or folder == own):
+        # Checkouts hold what is being worked on, files that are broken on purpose among it.
+        checkout = os.path.exists(os.path.join(folder, ".git"))
+        if root == "/" and (folder in SKIPPED or checkout):
             continue
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
