@@ -265,8 +265,9 @@ def check_mass(f):
     if f.manifest["scenario"] != "mass" or f.variant in ("debug", "adjust"):
         return
     dead = f.counts["dead"]
-    # 1,490 of 1,500
-    if f.manifest["mode"] in ("pie", "shared") and f.counts["removed"] * 150 < dead * 149:
+    # 1,490 of 1,500. What stays lies at the two ends of the run of dead notes, where their order
+    # proves nothing; that part does not shrink with the run.
+    if f.manifest["mode"] in ("pie", "shared") and f.counts["removed"] < dead - 10:
         f.fail(f"fix: removed {f.counts['removed']} of {dead} dead notes")
 
 
