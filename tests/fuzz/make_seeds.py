@@ -194,8 +194,32 @@ def notes_for(elf, text, base, probes, layout, dead):
     return out, lengths
 
 
+def kept_relocations(elf, starts, dead):
+    """What --emit-relocs leaves: R_*_NONE for the dangling notes."""
+    entries = b""
+    for i, start in enumerate(starts):
+        live = i % (dead + 1) == 0
+        entries += elf.relocation(start + 20, 1 if live else 0, elf.machine[5] if live else 0,
+                                  FUNCTION * (i // (dead + 1)))
+    elf.add(".rela.note.stapsdt", RELA, entries, 0x40, elf.word, ".symtab", ".note.stapsdt",
+            3 * elf.word)
+
+
+RELATIVE = {62: 8, 3: 8, 22: 12}  # R_*_RELATIVE by e_machine
+
+
+def load_relocations(elf, text, note, starts):
+    """Of loaded notes: a relative one, one with a symbol, one that does nothing, in turn."""
+    entries = b""
+    for i, start in enumerate(starts):
+        kind, symbol = ((RELATIVE[elf.machine[2]], 0), (elf.machine[5], 1), (0, 0))[i % 3]
+        place = note.addr + start + 20
+        entries += elf.relocation(place, symbol, kind, FUNCTION * i + (0 if symbol else text.addr))
+    return entries
+
+
 def linked(machine, kind, symbols=True, unwind="table", base=True, semaphores=True, layout="four",
-           dead=0, kept=False, headers=True, bits=True, loaded=False):
+           dead=0, kept=False, headers=True, bits=True, loaded=False, build_id=False):
     elf = Elf(machine, kind)
     text = elf.add(".text", PROGBITS, b"".join(function(elf, i % 3) for i in range(COUNT)),
                    ALLOC | CODE, 16)
@@ -208,14 +232,28 @@ def linked(machine, kind, symbols=True, unwind="table", base=True, semaphores=Tr
     if frame:
         frame.size = len(frames(elf, text, frame)[0])
     probes = elf.add(".probes", PROGBITS, b"\0\0" * COUNT, ALLOC | WRITE, 2) if semaphores else None
+    if build_id:
+        elf.add(".note.gnu.build-id", NOTE,
+                elf.pack("III", 4, 20, 3) + b"GNU\0" + bytes(range(20)), ALLOC, 4)
     note = elf.add(".note.stapsdt", NOTE, b"", ALLOC if loaded else 0, 8 if layout == "eight" else 4)
     elf.segments = [(1, 4, "", ".text"), (1, 5, ".text", (frame or header or base or text).name)]
     if probes:
         elf.segments.append((1, 6, ".probes", ".probes"))
     if header:
         elf.segments.append((0x6474E550, 4, ".eh_frame_hdr", ".eh_frame_hdr"))
+    if build_id:
+        elf.segments.append((4, 4, ".note.gnu.build-id", ".note.gnu.build-id"))
     # Sizes first: addresses follow from them.
-    note.size = len(notes_for(elf, text, base, probes, layout, dead)[0])
+    data, starts = notes_for(elf, text, base, probes, layout, dead)
+    note.size = len(data)
+    if loaded:
+        elf.segments.append((1, 6, ".note.stapsdt", ".note.stapsdt"))
+        names = lambda: elf.symbol(0, 0, 0, 0, 0) + elf.symbol(1, text.addr, 0, 0x12, 1)
+        dynsym = elf.add(".dynsym", DYNSYM, names(), ALLOC, elf.word, ".dynstr", 1,
+                         24 if elf.wide else 16)
+        elf.add(".dynstr", STRTAB, b"\0first\0", ALLOC)
+        load = elf.add(".rela.dyn", RELA, load_relocations(elf, text, note, starts), ALLOC,
+                       elf.word, ".dynsym", 0, 3 * elf.word)
     elf.place()
     if frame:
         frame.data, places = frames(elf, text, frame)
@@ -224,31 +262,30 @@ def linked(machine, kind, symbols=True, unwind="table", base=True, semaphores=Tr
     note.data, starts = notes_for(elf, text, base, probes, layout, dead)
     if symbols or kept:
         add_symbols(elf, text)
+    if loaded:
+        load.data, dynsym.data = load_relocations(elf, text, note, starts), names()
     if kept:
-        entries = b""
-        for i, start in enumerate(starts):
-            live = i % (dead + 1) == 0
-            entries += elf.relocation(start + 20, 1 if live else 0, elf.machine[5] if live else 0,
-                                      FUNCTION * (i // (dead + 1)))
-        elf.add(".rela.note.stapsdt", RELA, entries, 0x40, elf.word, ".symtab", ".note.stapsdt",
-                3 * elf.word)
+        kept_relocations(elf, starts, dead)
     return elf.build(headers)
 
 
-def add_symbols(elf, text):
+def add_symbols(elf, text, extended=False):
     strings = b"\0$t\0"
     entries = elf.symbol(0, 0, 0, 0, 0) + elf.symbol(0, text.addr, 0, 3, 1)
     entries += elf.symbol(1, text.addr, 0, 0, 1)  # Thumb code, to a reader that knows such symbols
     for i in range(COUNT):
         thumb = 1 if elf.nop == bytes.fromhex("00bf") else 0
         size = 0 if i == 3 else FUNCTION
-        entries += elf.symbol(len(strings), text.addr + FUNCTION * i + thumb, size, 0x12, 1)
+        entries += elf.symbol(len(strings), text.addr + FUNCTION * i + thumb, size, 0x12,
+                              0xFFFF if extended else 1)
         strings += b"live%d\0" % i
     elf.add(".symtab", SYMTAB, entries, 0, elf.word, ".strtab", 3, 24 if elf.wide else 16)
     elf.add(".strtab", STRTAB, strings)
+    if extended:  # more sections than a symbol can name: their numbers stand in another section
+        elf.add(".symtab_shndx", 18, elf.pack("I", 1) * (3 + COUNT), 0, 4, ".symtab", 0, 4)
 
 
-def relocatable(machine, kind="rela", group=False):
+def relocatable(machine, kind="rela", extended=False):
     elf = Elf(machine, REL)
     text = elf.add(".text", PROGBITS, b"".join(function(elf) for _ in range(COUNT)), ALLOC | CODE, 16)
     elf.add(".probes", PROGBITS, b"\0\0", ALLOC | WRITE, 2)
@@ -261,8 +298,8 @@ def relocatable(machine, kind="rela", group=False):
             if kind == "rel":
                 entries = entries[:-elf.word]
         data += elf.note(FUNCTION * i if kind == "rel" else 0)
-    elf.add(".note.stapsdt", NOTE, data, 0x200 if group else 0, 4)
-    add_symbols(elf, text)
+    elf.add(".note.stapsdt", NOTE, data, 0, 4)
+    add_symbols(elf, text, extended)
     elf.add(".rel" + kind[3:] + ".note.stapsdt", RELTYPE if kind == "rel" else RELA, entries, 0x40,
             elf.word, ".symtab", ".note.stapsdt", (2 if kind == "rel" else 3) * elf.word)
     return elf.build()
@@ -284,6 +321,8 @@ def seeds():
         yield machine + "-no-headers", linked(machine, EXEC, headers=False)
         yield machine + "-debug", linked(machine, DYN, bits=False, dead=1)
         yield machine + "-loaded", linked(machine, DYN, loaded=True, dead=1)
+        yield machine + "-build-id", linked(machine, DYN, dead=1, build_id=True, unwind="")
+        yield machine + "-extended", relocatable(machine, extended=True)
 
 
 def main():
