@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_costly.py FOLDER: writes files of about 300 KiB that state the same bytes many times over,
+"""make_costly.py FOLDER: writes files of about half a MiB that state the same bytes many times over,
 or the same long name. Reading one of them may not cost more than a sane file of that size: a
 reader that is quadratic in what they state does not end in time."""
 import pathlib
@@ -9,7 +9,7 @@ sys.dont_write_bytecode = True
 from make_seeds import ALLOC, CODE, DYN, NOTE, PROGBITS, RELA, STRTAB, SYMTAB, Elf
 
 SHNDX = 18
-NAME = 20000  # characters of a long name
+NAME = 60000  # characters of a long name
 
 
 class Costly(Elf):
@@ -59,18 +59,18 @@ def overlapping_functions():
 def many_symbol_tables():
     elf = Costly(100)
     elf.add(".strtab", STRTAB, b"\0f\0")
-    table = b"".join(elf.symbol(1, elf.text.addr + i, 1, 0x12, 1) for i in range(5000))
+    table = b"".join(elf.symbol(1, elf.text.addr + i, 1, 0x12, 1) for i in range(12000))
     elf.add(".symtab", SYMTAB, table, 0, 8, ".strtab", 1, 24)
-    elf.repeat(1500)
+    elf.repeat(3000)
     return elf.build()
 
 
 def many_relocation_tables():
     elf = Costly(1500)
     elf.symbols([elf.symbol(0, 0, 0, 0, 0), elf.symbol(1, elf.text.addr, 1, 0x12, 1)])
-    entries = b"".join(elf.relocation(20 + 68 * i, 1, 1, 8 * i) for i in range(4000))
+    entries = b"".join(elf.relocation(20 + 68 * i, 1, 1, 8 * i) for i in range(6000))
     elf.add(".rela.note.stapsdt", RELA, entries, 0x40, 8, ".symtab", ".note.stapsdt", 24)
-    elf.repeat(1500)
+    elf.repeat(3000)
     return elf.build()
 
 
@@ -78,15 +78,15 @@ def tables_of_indices():
     elf = Costly(10)
     elf.add(".strtab", STRTAB, b"\0f\0")
     elf.add(".symtab", SYMTAB, elf.symbol(1, elf.text.addr, 1, 0x12, 1), 0, 8, ".strtab", 1, 24)
-    elf.repeat(2500)
+    elf.repeat(6000)
     elf.add(".symtab_shndx", SHNDX, b"\0" * 4, 0, 4, ".symtab", 0, 4)
-    elf.repeat(2500, link="none")
+    elf.repeat(6000, link="none")
     return elf.build()
 
 
 def many_note_sections():
     elf = Costly(0)
-    for i in range(3000):
+    for i in range(9000):
         elf.add(".note.stapsdt", NOTE, elf.note(4 * i, arguments=""), 0, 8)
     return elf.build()
 
@@ -98,14 +98,14 @@ def many_shared_note_sections():
 
 
 def long_function_name():
-    elf = Costly(3000)
+    elf = Costly(6000)
     elf.symbols([elf.symbol(0, 0, 0, 0, 0), elf.symbol(1, elf.text.addr, elf.text.size, 0x12, 1)],
                 b"\0" + b"f" * NAME + b"\0")
     return elf.build()
 
 
 def long_section_name():
-    elf = Costly(3000)
+    elf = Costly(6000)
     elf.text.name = "." + "s" * NAME
     elf.text.flags = ALLOC
     elf.segments = [(1, 5, elf.text.name, elf.text.name)]
