@@ -1,4 +1,4 @@
-// Counts the hits of the USDT probe that libbpf_attach.c attaches it to.
+// Counts the hits of the USDT probes that libbpf_attach.c attaches it to, by their cookie.
 // libbpf's headers need the kernel's types before them.
 // clang-format off
 #include <linux/bpf.h>
@@ -12,14 +12,14 @@
 
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY);
-  __uint(max_entries, 1);
+  __uint(max_entries, 64);
   __type(key, __u32);
   __type(value, __u64);
 } hits SEC(".maps");
 
 SEC("usdt")
 int count_hit(struct pt_regs* ctx) {
-  __u32 key = 0;
+  __u32 key = (__u32)bpf_usdt_cookie(ctx);
   __u64* value = bpf_map_lookup_elem(&hits, &key);
   if (value) __sync_fetch_and_add(value, 1);
   return 0;

@@ -1,9 +1,9 @@
-// libbpf_attach OBJECT FILE PROVIDER NAME COMMAND [ARG...]
+// libbpf_attach OBJECT FILE PROVIDER:NAME... -- COMMAND [ARG...]
 //
-// Attaches the program of libbpf_attach.bpf.c to a USDT probe of FILE by libbpf's own rule
-// (bpf_program__attach_usdt(), for all processes), runs the command and prints "hits N".
-// Exit: 0 attached and the command succeeded; 3 libbpf refused to attach, its message on stderr;
-// 1 anything else.
+// Attaches the program of libbpf_attach.bpf.c to USDT probes of FILE by libbpf's own rule
+// (bpf_program__attach_usdt(), for all processes), runs the command and prints a line a probe,
+// "PROVIDER:NAME hits N" or "PROVIDER:NAME refused"; libbpf's messages are on stderr.
+// Exit: 0 the command ran and succeeded; 1 anything else.
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -13,10 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { max_probes = 64 };  // the entries of the map
+
 static int run(char** command) {
   pid_t child = fork();
   if (child < 0) return -1;
   if (child == 0) {
+    // The lines of the probes are all there is on stdout.
+    dup2(STDERR_FILENO, STDOUT_FILENO);
     execvp(command[0], command);
     _exit(127);
   }
@@ -25,9 +29,24 @@ static int run(char** command) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+static struct bpf_link* attach(struct bpf_program* program, const char* file, const char* probe,
+                               uint64_t cookie) {
+  char provider[256];
+  const char* colon = strchr(probe, ':');
+  if (!colon || (size_t)(colon - probe) >= sizeof provider) return NULL;
+  snprintf(provider, sizeof provider, "%.*s", (int)(colon - probe), probe);
+  LIBBPF_OPTS(bpf_usdt_opts, options, .usdt_cookie = cookie);
+  return bpf_program__attach_usdt(program, -1 /* all processes */, file, provider, colon + 1,
+                                  &options);
+}
+
 int main(int argc, char** argv) {
-  if (argc < 6) {
-    fprintf(stderr, "usage: libbpf_attach OBJECT FILE PROVIDER NAME COMMAND [ARG...]\n");
+  int end = 3;
+  while (end < argc && strcmp(argv[end], "--") != 0) ++end;
+  char** probes = argv + 3;
+  int count = end - 3;
+  if (end + 1 >= argc || count < 1 || count > max_probes) {
+    fprintf(stderr, "usage: libbpf_attach OBJECT FILE PROVIDER:NAME... -- COMMAND [ARG...]\n");
     return 1;
   }
   struct bpf_object* object = bpf_object__open_file(argv[1], NULL);
@@ -36,21 +55,24 @@ int main(int argc, char** argv) {
     return 1;
   }
   struct bpf_program* program = bpf_object__find_program_by_name(object, "count_hit");
-  struct bpf_link* link =
-      bpf_program__attach_usdt(program, -1 /* all processes */, argv[2], argv[3], argv[4], NULL);
-  if (!link) {
-    fprintf(stderr, "libbpf_attach: cannot attach to %s:%s: %s\n", argv[3], argv[4],
-            strerror(errno));
-    bpf_object__close(object);
-    return 3;
+  struct bpf_link* links[max_probes];
+  for (int i = 0; i < count; ++i) {
+    links[i] = attach(program, argv[2], probes[i], (uint64_t)i);
+    if (!links[i])
+      fprintf(stderr, "libbpf_attach: cannot attach to %s: %s\n", probes[i], strerror(errno));
   }
-  int status = run(argv + 5);
-  uint32_t key = 0;
-  uint64_t hits = 0;
-  int hits_map = bpf_object__find_map_fd_by_name(object, "hits");
-  if (bpf_map_lookup_elem(hits_map, &key, &hits) != 0) status = -1;
-  bpf_link__destroy(link);
+  int status = run(argv + end + 1);
+  int map = bpf_object__find_map_fd_by_name(object, "hits");
+  for (int i = 0; i < count; ++i) {
+    uint32_t key = (uint32_t)i;
+    uint64_t hits = 0;
+    if (bpf_map_lookup_elem(map, &key, &hits) != 0) status = -1;
+    if (links[i])
+      printf("%s hits %llu\n", probes[i], (unsigned long long)hits);
+    else
+      printf("%s refused\n", probes[i]);
+    bpf_link__destroy(links[i]);
+  }
   bpf_object__close(object);
-  printf("hits %llu\n", (unsigned long long)hits);
   return status == 0 ? 0 : 1;
 }

@@ -50,12 +50,11 @@ compile() {  # compile OUT FLAGS...
 
 # Each prints the hits that the tracer counted, or "refused".
 libbpf_hits() {
-  ./libbpf_attach count.bpf.o "./$1" demo work "./$1" $hits >libbpf.out 2>libbpf.err
-  case $? in
-    0) sed -n 's/^hits //p' libbpf.out ;;
-    3) echo refused ;;
-    *) echo "error: $(tail -n 1 libbpf.err)" ;;
-  esac
+  if ./libbpf_attach count.bpf.o "./$1" demo:work -- "./$1" $hits >libbpf.out 2>libbpf.err; then
+    sed -n 's/^demo:work \(hits \)\{0,1\}//p' libbpf.out
+  else
+    echo "error: $(tail -n 1 libbpf.err)"
+  fi
 }
 bpftrace_hits() {
   timeout 60 bpftrace -e "usdt:./$1:demo:work { @ = count(); }" -c "./$1 $hits" \
