@@ -1,0 +1,114 @@
+// Which way each site becomes a sled, decided function by function before any byte is written. The
+// result is data: what is replaced where, and what the stubs hold.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "libprobe/code/flow.hpp"
+
+namespace reprobe {
+
+enum class SledKind { nop10, nop5 };
+
+// In the order in which the planner tries them.
+enum class Tactic {
+  in_place,     // the site's own nops hold the sled; no code moves
+  call_target,  // the call behind the site goes to the stub, which jumps to the callee
+  jump_target,  // the jump behind the site goes to the stub
+  displace,     // `jmp stub` over a run of instructions, which the stub holds
+  hop,          // a short jump to a `jmp stub` in a hole nearby
+};
+[[nodiscard]] const char* to_string(Tactic tactic);
+
+// What a stub does, in order.
+struct StubStep {
+  CodeInstruction instruction;   // displaced; of a sled the instruction at its site
+  std::optional<VirtAddr> sled;  // a sled for this site; a nop at the site is dropped for it
+  bool guarded{};                // the sled protects the red zone
+  [[nodiscard]] bool keeps_instruction() const {
+    return !sled || instruction.kind != InstructionKind::nop;
+  }
+};
+
+struct StubPlan {
+  std::vector<StubStep> steps;
+  std::optional<VirtAddr>
+      resume;            // where its last jump goes; nothing: its last step ends the block
+  std::int64_t lower{};  // bytes by which %rsp is lower in the stub: 8 behind a call
+};
+
+// Bytes of the original that are replaced.
+struct Patch {
+  enum class Form {
+    jump,      // jmp rel32 to the stub; int3 behind it
+    relative,  // the 4 bytes of a call's or jump's operand: the stub
+    hop,       // jmp rel8 to `hole`; int3 behind it
+    sled,      // the sled itself, nops behind it
+  } form{};
+  VirtAddr at{};
+  Size size{};
+  VirtAddr hole{};     // of a hop
+  std::size_t stub{};  // index in SledPlan::stubs; not for Form::sled and Form::hop
+};
+
+struct PlannedSite {
+  VirtAddr site;
+  Tactic tactic{};
+  std::optional<std::size_t> stub;  // where its sled is; nothing: in place, at the site itself
+};
+
+struct RefusedSite {
+  VirtAddr site;
+  std::string reason;  // stable words
+  std::string detail;  // with addresses; may be empty
+};
+
+struct SledPlan {
+  std::vector<PlannedSite> sites;    // by address
+  std::vector<RefusedSite> refused;  // by address
+  std::vector<StubPlan> stubs;
+  std::vector<Patch> patches;  // no two overlap
+};
+
+// What the planner asks about things that are not control flow.
+struct SledRules {
+  SledKind kind{SledKind::nop10};
+  // Must the sled at the site keep its tracer out of the red zone? Asked for nop5 only.
+  std::function<bool(const FunctionFlow&, VirtAddr site)> needs_guard;
+  // Can the notes of the site be corrected for a stack pointer that is this much lower?
+  std::function<bool(VirtAddr site, std::int64_t lower)> arguments_fit;
+  // Can the unwind rows of such a stub be stated?
+  std::function<bool(const StubPlan&)> unwinds;
+};
+
+// Plans the sites of one function after another; sites that share an instruction are one.
+class SledPlanner {
+ public:
+  explicit SledPlanner(SledRules rules) : rules_(std::move(rules)) {}
+
+  // `sites`: those in the function, ascending, each once.
+  void add(const FunctionFlow& flow, std::span<const VirtAddr> sites);
+  void refuse(VirtAddr site, std::string reason, std::string detail = {});
+
+  // Sorted by address.
+  [[nodiscard]] SledPlan finish() &&;
+
+ private:
+  friend class FunctionPlanner;
+  [[nodiscard]] bool is_free(VirtAddr begin, VirtAddr end) const;
+
+  SledRules rules_;
+  SledPlan plan_;
+  std::unordered_set<std::uint64_t> planned_;     // sites
+  std::map<std::uint64_t, RefusedSite> refused_;  // by site
+  std::map<std::uint64_t, std::uint64_t> used_;   // begin -> end of every replaced range
+};
+
+}  // namespace reprobe

@@ -1,0 +1,27 @@
+// What gives a sledded file back its original bytes: a record in a section that is not loaded.
+// The record holds every byte that was replaced, the original size and a SHA-256 of the original,
+// so that a file that was changed since is recognised and left alone.
+//
+// Format, numbers as ULEB128 (DWARF 4, 7.6): the 8 bytes "reprobe\1", the original size, the
+// SHA-256, the number of ranges, then for each range its distance from the end of the range
+// before, its size and its bytes; ranges ascend.
+#pragma once
+
+#include <string_view>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/rewrite/plan.hpp"
+
+namespace reprobe {
+
+inline constexpr std::string_view kUndoSection = ".reprobe.undo";
+
+// The record for a plan. Edits that are added to the plan later must lie in the ELF header: it is
+// kept whole. Error internal: SHA-256 is not available.
+[[nodiscard]] Result<Bytes> make_undo(const Plan& plan, const ByteSource& input);
+
+// The original's bytes. Errors: refused (the file has no record, or its bytes are no longer those
+// that the record was made with), malformed (the record contradicts itself).
+[[nodiscard]] Result<Bytes> undo(const ElfFile& file);
+
+}  // namespace reprobe
