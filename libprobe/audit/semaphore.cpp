@@ -157,8 +157,19 @@ const Segment* mapped_before(const Pages& pages, const Segment& own, FileOffset 
   return nullptr;
 }
 
-SemaphoreFacts facts_of(const ElfFile& file, const Section* probes, const Pages& pages,
-                        VirtAddr address) {
+// The .probes that bcc takes (bcc_elf.c, listprobes): the first behind the first executable
+// section.
+const Section* bcc_probes(const ElfFile& file) {
+  const auto sections = file.sections();
+  auto at = std::ranges::find_if(sections,
+                                 [](const Section& s) { return (s.flags & SHF_EXECINSTR) != 0; });
+  if (at == sections.end()) at = sections.begin();
+  at = std::find_if(at, sections.end(), [](const Section& s) { return s.name == kProbesSection; });
+  return at == sections.end() ? nullptr : &*at;
+}
+
+SemaphoreFacts facts_of(const ElfFile& file, const Section* probes, const Section* bcc,
+                        const Pages& pages, VirtAddr address) {
   SemaphoreFacts facts;
   facts.address = address;
   if (address.value == 0) return facts;
@@ -181,8 +192,7 @@ SemaphoreFacts facts_of(const ElfFile& file, const Section* probes, const Pages&
   facts.offset = FileOffset{address.value - segment.vaddr.value + segment.offset.value};
   facts.mapped_before = mapped_before(pages, segment, *facts.offset);
   facts.bcc_finds_it =
-      probes != nullptr &&
-      address.value - probes->addr.value + probes->offset.value == facts.offset->value;
+      bcc != nullptr && address.value - bcc->addr.value + bcc->offset.value == facts.offset->value;
   return facts;
 }
 
@@ -201,8 +211,9 @@ std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file, const ProbeFile
   const std::unordered_set<std::uint64_t> copied = copied_addresses(file);
   const Pages pages(file);
   const Section* section = file.section(kProbesSection);
+  const Section* bcc = bcc_probes(file);
   for (const Probe& probe : probes.probes) {
-    SemaphoreFacts facts = facts_of(file, section, pages, probe.semaphore);
+    SemaphoreFacts facts = facts_of(file, section, bcc, pages, probe.semaphore);
     facts.copied = probe.semaphore.value != 0 && copied.contains(probe.semaphore.value);
     symbols.tell(probe.note, facts);
     all.push_back(facts);

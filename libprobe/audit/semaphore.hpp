@@ -23,7 +23,7 @@ struct SemaphoreFacts {
   bool even{};        // the kernel refuses odd offsets (uprobe_register: -EINVAL)
   bool writable{};    // the segment is
   bool executable{};  // the segment is: libbpf refuses it
-  bool in_probes{};   // its two bytes are inside the section .probes, the only one bcc looks at
+  bool in_probes{};   // its two bytes are inside the first section .probes
   // bcc's file offset (address - .probes.sh_addr + .probes.sh_offset; bcc_elf.c) is the right one:
   // in .probes, and in every section of the same segment.
   bool bcc_finds_it{};
