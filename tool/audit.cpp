@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "libprobe/audit/consumers/consumers.hpp"
 #include "libprobe/audit/rules.hpp"
+#include "tool/consumers_view.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
@@ -149,10 +151,26 @@ class Audit {
     summary_.unknown += static_cast<std::size_t>(
         std::ranges::count(probes.probes, Verdict::unknown, &Probe::verdict));
     count(result.findings, summary_);
-    if (result.findings.empty()) return;
+    const auto verdicts = verdicts_of(*file, probes);
     terminal_.progress("");
-    if (text_) print_file(result, probes.probes.size(), terminal_);
-    if (!text_) files_.push_back(std::move(result));
+    if (text_) {
+      if (result.findings.empty() && !any_failure(verdicts)) return;
+      print_file(result, probes.probes.size(), terminal_);
+      if (any_failure(verdicts)) print_consumers(verdicts, probes, terminal_);
+    } else if (!result.findings.empty() || !verdicts.empty()) {
+      if (options_.common.json) consumers_.push_back(consumers_json(verdicts, probes));
+      files_.push_back(std::move(result));
+    }
+  }
+
+  std::vector<ConsumerVerdict> verdicts_of(const ElfFile& file, const ProbeFile& probes) const {
+    if (options_.sarif) return {};
+    std::vector<bool> chosen;
+    for (const Probe& probe : probes.probes) {
+      chosen.push_back(selected(options_.common.patterns, probe.note));
+    }
+    if (std::ranges::find(chosen, true) == chosen.end()) return {};
+    return consumer_verdicts(file, probes, options_.consumers, chosen);
   }
 
   // -p narrows findings about probes; those about the file stay.
@@ -168,10 +186,12 @@ class Audit {
     if (text_) return print_summary(summary_);
     if (options_.sarif) return print_json(sarif_document(files_));
     Json files = Json::array();
-    for (const FileFindings& file : files_) {
+    for (std::size_t i = 0; i < files_.size(); ++i) {
       Json findings = Json::array();
-      for (const Finding& finding : file.findings) findings.push_back(finding_json(finding));
-      files.push_back({{"path", file.path}, {"findings", std::move(findings)}});
+      for (const Finding& finding : files_[i].findings) findings.push_back(finding_json(finding));
+      Json file = {{"path", files_[i].path}, {"findings", std::move(findings)}};
+      if (!consumers_[i].empty()) file["consumers"] = consumers_[i];
+      files.push_back(std::move(file));
     }
     print_json({{"schema", "reprobe.audit/1"},
                 {"files", std::move(files)},
@@ -183,6 +203,7 @@ class Audit {
   bool text_;
   Summary summary_;
   std::vector<FileFindings> files_;
+  std::vector<Json> consumers_;  // with --json: one for each of files_
   int exit_{kDone};
 };
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <system_error>
 
+#include "libprobe/audit/consumers/consumers.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/options.hpp"
 
@@ -111,15 +112,26 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       *app.add_subcommand("audit", "find broken probes in files, folders, archives");
   command.footer(
       "Exit: 0 nothing wrong, 1 errors or warnings found, 3 a file could not be read.\n"
+      "That a tracer fails on a probe is shown, but does not alone make the exit 1: each has\n"
+      "limits of its own (LTTng takes no probe with a semaphore, perf reads no constants).\n"
       "\n"
       "Examples:\n"
       "  reprobe audit app\n"
+      "  reprobe audit --consumers gdb,bpftrace app\n"
       "  reprobe audit dist/ --sarif > reprobe.sarif\n"
       "  reprobe audit package.deb");
   add_common(command, options.common);
   command.add_flag("--sarif", options.sarif, "print SARIF 2.1.0, which code hosts show")
       ->excludes("--json")
       ->group(kOutput);
+  const auto consumers = consumer_names();
+  command
+      .add_option("--consumers", options.consumers,
+                  "only the verdicts of these tracers; repeatable, or with commas (default: all)")
+      ->type_name("NAME")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(std::vector<std::string>(consumers.begin(), consumers.end())));
   command.add_option("PATH", options.paths, "files, folders (walked) and archives")->required();
 }
 

@@ -29,6 +29,7 @@ struct ListOptions {
 struct AuditOptions {
   CommonOptions common;
   bool sarif{};
+  std::vector<std::string> consumers;  // of consumer_names(); empty: all
   std::vector<std::string> paths;
 };
 

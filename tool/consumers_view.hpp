@@ -1,0 +1,24 @@
+// How audit shows what each tracer makes of a file's probes.
+#pragma once
+
+#include <vector>
+
+#include "libprobe/audit/consumers/consumers.hpp"
+#include "tool/json.hpp"
+#include "tool/terminal.hpp"
+
+namespace reprobe {
+
+// The value of "consumers" in reprobe.audit/1: an object with a key per consumer.
+[[nodiscard]] Json consumers_json(const std::vector<ConsumerVerdict>& verdicts,
+                                  const ProbeFile& probes);
+
+// Does any of them fail a probe?
+[[nodiscard]] bool any_failure(const std::vector<ConsumerVerdict>& verdicts);
+
+// A table with a row per probe that fails somewhere, then the reasons. Rows beyond kRows are only
+// counted: the JSON has them all.
+void print_consumers(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
+                     const Terminal& terminal);
+
+}  // namespace reprobe
