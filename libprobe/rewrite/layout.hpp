@@ -23,15 +23,16 @@ inline constexpr std::string_view kRoomSection = ".text.reprobe";
 inline constexpr Size kReachRel32{std::uint64_t{1} << 31};
 
 enum class RoomKind {
-  gap,           // behind the code, in the padding of its page: the segment grows
-  spare_header,  // a new PT_LOAD at the end of the file; two PT_NOTE that touch became one for it
+  gap,           // behind the code, in the padding of its page: its segment grows
+  spare_header,  // a new PT_LOAD at the end of the file; two PT_NOTE became one and left it an
+                 // entry
   moved_headers  // a new PT_LOAD at the end of the file; the program header table has moved
 };
 
 struct RoomRequest {
   Size size;                // an upper bound of the contents, not 0
-  Size align{16};           // of their first byte; a power of two, at most 4096
-  Size reach{kReachRel32};  // no two bytes of the loaded file and the room lie further apart
+  Size align{16};           // of their first byte; a power of two up to 4096
+  Size reach{kReachRel32};  // no two loaded bytes, the room's included, lie further apart
 };
 
 // Where the new bytes will stand. Decided before they are known, from an upper bound of their size,
@@ -41,12 +42,28 @@ struct Room {
   FileOffset offset;
   Size size;  // of the contents, at most
   RoomKind kind{};
-  // The program header table of the result; where it stands now but for moved_headers.
+  // Where the program header table will be (moved_headers).
   FileOffset headers;
   VirtAddr headers_address;
+  // The PT_LOAD that grows: over the contents (gap) or over the table (moved_headers, where the
+  // table does not stand at the start of the new segment). Its index in the program headers.
+  std::optional<std::uint32_t> grows;
 };
 
-// Errors: refused (every reason below), unreadable (no section headers).
+// The first of these that the file allows:
+// - the gap between the code's last byte and what follows it in the file and in memory;
+// - a new PT_LOAD above all others, for which the table has an entry to spare: it stays where every
+//   reader looks for it (Linux before 6.12 reads build-ids from headers behind the ELF header);
+// - a new PT_LOAD and a table that has moved. AT_PHDR must be right by the rule of Linux
+// before 5.18
+//   too: in programs the table stands where its distance between address and offset is that of the
+//   first PT_LOAD, in the new segment if the file need not grow by more than 64 KiB for it,
+//   otherwise in another segment's gap. In libraries it begins the new segment.
+// GNU strip keeps all of them, but it moves a table and then AT_PHDR is right by the later rule
+// only; a table in a gap it refuses.
+//
+// Errors: unreadable (no section headers), refused (everything else: no way of these is open, the
+// file was given room before, its headers contradict each other, a separate debug file).
 [[nodiscard]] Result<Room> find_room(const ElfFile& file, const RoomRequest& request);
 
 struct RoomContents {

@@ -1,0 +1,220 @@
+#include "libprobe/rewrite/layout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "libprobe/rewrite/layout_gap.hpp"
+#include "libprobe/rewrite/layout_headers.hpp"
+#include "libprobe/rewrite/layout_loads.hpp"
+
+namespace reprobe {
+namespace {
+
+// What a file may grow by so that a table has the same distance between address and offset as the
+// first segment: a .bss is that much longer than what the file has behind its loaded bytes.
+constexpr std::uint64_t kMostPadding = 0x10000;
+
+// Linux up to 5.x takes program headers of one page at most (load_elf_phdrs).
+constexpr std::uint64_t kMostProgramHeaders = 0x1000;
+
+// User space of the kernels: 2^47 on x86-64 and more elsewhere; 3 GiB on 32 bits.
+std::uint64_t top_of_memory(bool is64) {
+  return is64 ? std::uint64_t{1} << 47 : std::uint64_t{0xc0000000};
+}
+
+tl::unexpected<Error> refused(std::string where, std::string why) {
+  return fail(ErrorCode::refused, std::move(where), std::move(why));
+}
+
+Result<void> check_file(const ElfFile& file, const RoomRequest& request) {
+  if (file.header().type != ET_EXEC && file.header().type != ET_DYN)
+    return refused("e_type", "neither a program nor a library");
+  if (file.sections().empty())
+    return fail(ErrorCode::unreadable, "e_shoff", "the file has no section headers");
+  if (file.section(kRoomSection) != nullptr)
+    return refused(std::string(kRoomSection), "the file was given room before");
+  const auto without_bytes = [](const Section& s) {
+    return s.executable() && s.nobits() && s.size.value != 0;
+  };
+  if (std::ranges::any_of(file.sections(), without_bytes))
+    return refused("", "a separate debug file: its code is elsewhere");
+  if (request.size.value == 0 || !std::has_single_bit(request.align.value) ||
+      request.align.value > 0x1000)
+    return fail(ErrorCode::internal, "", "room of no size or of an impossible alignment");
+  return check_headers(file);
+}
+
+class RoomFinder {
+ public:
+  RoomFinder(const ElfFile& file, const RoomRequest& request, LoadMap map)
+      : file_(file), request_(request), map_(std::move(map)) {
+    room_.size = request.size;
+  }
+
+  Result<Room> find() {
+    if (in_gap()) return room_;
+    const LoadedAs as = loaded_as(file_);
+    // Linux before 6.10 clears memory behind the last segment's file bytes (load_elf_interp,
+    // padzero): it must be writable there, or no program starts any more.
+    if (as == LoadedAs::interpreter)
+      return refused("", "a dynamic linker cannot have another segment, and its code has no gap");
+    const auto end = align_up(file_.source().size(), request_.align.value);
+    if (!end) return refused("", "the file is too large");
+    if (mergeable_notes(file_)) {
+      room_.kind = RoomKind::spare_header;
+      return contents_at(*end);
+    }
+    room_.kind = RoomKind::moved_headers;
+    const Size table = headers_size(file_, file_.segments().size() + 1);
+    if (as == LoadedAs::library) return table_in_segment(file_.source().size(), table);
+    if (table.value > kMostProgramHeaders)
+      return refused("e_phnum", "one more program header than Linux before 6.0 takes");
+    if (auto room = table_before_518(table)) return *room;
+    if (!table_in_gap(table))
+      return refused("e_phoff",
+                     fmt::format("the program headers cannot move to where Linux before 5.18 finds "
+                                 "them; expected a file that need not grow by more than {:#x} "
+                                 "bytes or a gap of {:#x} behind a segment, found neither",
+                                 kMostPadding, table.value));
+    return contents_at(*end);
+  }
+
+ private:
+  bool in_gap() {
+    for (const Segment& load : map_.loads) {
+      if ((load.flags & (PF_R | PF_W | PF_X)) != (PF_R | PF_X)) continue;
+      const auto place = gap_behind(file_, map_, load, request_.size, request_.align.value);
+      if (!place) continue;
+      const VirtAddr address = address_of(load, *place);
+      if (!in_reach({address.value + request_.size.value})) return false;
+      room_.kind = RoomKind::gap;
+      room_.offset = *place;
+      room_.address = address;
+      room_.grows = load.index;
+      return true;
+    }
+    return false;
+  }
+
+  static VirtAddr address_of(const Segment& load, FileOffset place) {
+    return {place.value - load.offset.value + load.vaddr.value};
+  }
+
+  // A table in the gap of a segment that has the first one's distance.
+  bool table_in_gap(Size table) {
+    const Segment& first = map_.loads.front();
+    for (const Segment& load : map_.loads) {
+      if ((load.flags & PF_W) != 0) continue;
+      const auto place = gap_behind(file_, map_, load, table, file_.header().word());
+      if (!place) continue;
+      const VirtAddr address = address_of(load, *place);
+      if (address != at_phdr_of_old_kernels(first, *place)) continue;
+      room_.headers = *place;
+      room_.headers_address = address;
+      room_.grows = load.index;
+      return true;
+    }
+    return false;
+  }
+
+  // The contents alone, at that offset.
+  Result<Room> contents_at(std::uint64_t offset) {
+    const auto page = align_up(map_.end.value, map_.page);
+    const auto address = page ? checked_add(*page, offset % map_.page) : std::nullopt;
+    if (!address) return too_high();
+    room_.offset = {offset};
+    room_.address = {*address};
+    return finished();
+  }
+
+  // The table, then the contents, in the file from `least` on. GNU strip and objcopy put such a
+  // segment directly behind the loaded bytes and do not move it to a congruent offset for the
+  // table's sake (assign_file_positions_for_load_sections, binutils 2.40): they keep addresses only
+  // where it begins at that place in its page.
+  Result<Room> table_in_segment(std::uint64_t least, Size table) {
+    const auto page = align_up(map_.end.value, map_.page);
+    const auto address = page ? checked_add(*page, place_in_page()) : std::nullopt;
+    if (!address) return too_high();
+    const auto offset = congruent_from(least, *address);
+    if (!offset) return too_high();
+    return table_and_contents({*address}, {*offset}, table);
+  }
+
+  // The same at the distance of the first segment.
+  std::optional<Result<Room>> table_before_518(Size table) {
+    const Segment& first = map_.loads.front();
+    if (first.offset > FileOffset{first.vaddr.value}) return std::nullopt;
+    const std::uint64_t distance = first.vaddr.value - first.offset.value;
+    const auto lowest = checked_add(distance, file_.source().size());
+    const auto page =
+        lowest ? align_up(std::max(*lowest, map_.end.value), map_.page) : std::nullopt;
+    if (!page) return std::nullopt;
+    const std::uint64_t address = *page + place_in_page();
+    const std::uint64_t padding = address - distance - file_.source().size();
+    if (padding > kMostPadding) return std::nullopt;
+    return table_and_contents({address}, {address - distance}, table);
+  }
+
+  Result<Room> table_and_contents(VirtAddr address, FileOffset offset, Size table) {
+    const auto start = align_up(address.value + table.value, request_.align.value);
+    if (!start) return too_high();
+    room_.headers = offset;
+    room_.headers_address = address;
+    room_.address = {*start};
+    room_.offset = {offset.value + (*start - address.value)};
+    return finished();
+  }
+
+  // Words of the table are aligned to 4 at least: what processors of 64 bits read in one go.
+  [[nodiscard]] std::uint64_t place_in_page() const {
+    const std::uint64_t place = map_.file_end.value % map_.page;
+    return place % 4 == 0 ? place : (place + 7) / 8 * 8;
+  }
+
+  [[nodiscard]] std::optional<std::uint64_t> congruent_from(std::uint64_t least,
+                                                            std::uint64_t address) const {
+    return checked_add(least, (address - least) % map_.page);
+  }
+
+  static std::optional<std::uint64_t> align_up(std::uint64_t value, std::uint64_t align) {
+    const auto end = checked_add(value, align - 1);
+    if (!end) return std::nullopt;
+    return *end & ~(align - 1);
+  }
+
+  [[nodiscard]] bool in_reach(VirtAddr end) const {
+    return std::max(end, map_.end).value - map_.begin.value <= request_.reach.value;
+  }
+
+  Result<Room> finished() const {
+    const auto end = checked_add(room_.address.value, room_.size.value);
+    if (!end || *end > top_of_memory(file_.header().is64)) return too_high();
+    if (!in_reach({*end}))
+      return refused("", fmt::format("the new bytes would be out of reach; expected at most {:#x} "
+                                     "bytes from the first loaded byte to the last, found {:#x}",
+                                     request_.reach.value, *end - map_.begin.value));
+    return room_;
+  }
+
+  static tl::unexpected<Error> too_high() {
+    return refused("", "no address is left above the loaded segments");
+  }
+
+  const ElfFile& file_;
+  const RoomRequest& request_;
+  LoadMap map_;
+  Room room_;
+};
+
+}  // namespace
+
+Result<Room> find_room(const ElfFile& file, const RoomRequest& request) {
+  if (auto done = check_file(file, request); !done) return tl::unexpected(done.error());
+  auto map = load_map(file);
+  if (!map) return tl::unexpected(map.error());
+  return RoomFinder(file, request, std::move(*map)).find();
+}
+
+}  // namespace reprobe
