@@ -44,4 +44,12 @@ void warn_of_problems(const std::string& path, const ElfFile& file, const Termin
   }
 }
 
+void warn_of_notes(const std::string& path, const NoteScan& scan, const Terminal& terminal) {
+  for (const Finding& finding : scan.findings) {
+    const std::string where =
+        finding.note_offset ? fmt::format("[note {:#x}] ", *finding.note_offset) : "";
+    terminal.warning(fmt::format("{}: {}{}: {}", path, where, finding.rule, finding.message));
+  }
+}
+
 }  // namespace reprobe

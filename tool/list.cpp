@@ -117,11 +117,7 @@ int run_list(const ListOptions& options) {
                                     to_string(probe.verdict), evidence));
       }
     }
-    for (const Finding& finding : read.scan.findings) {
-      const std::string where =
-          finding.note_offset ? fmt::format("[note {:#x}] ", *finding.note_offset) : "";
-      terminal.warning(fmt::format("{}: {}{}: {}", path, where, finding.rule, finding.message));
-    }
+    warn_of_notes(path, read.scan, terminal);
     if (options.common.json) {
       files.push_back(file_json(path, *file, probes));
     } else {

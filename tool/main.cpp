@@ -198,6 +198,19 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   add_second_opinion(command, options.second_opinion);
 }
 
+void add_diff(CLI::App& app, DiffOptions& options) {
+  CLI::App& command = *app.add_subcommand("diff", "compare the probes of two files");
+  command.footer(
+      "Exit: 0 the same probes, 1 differences, 3 a file could not be read.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe diff libfoo.so.1 libfoo.so.2      # does a script for the old one still work?\n"
+      "  reprobe diff -p 'demo:*' --json old.debug new.debug");
+  add_common(command, options.common);
+  command.add_option("OLD", options.before, "ELF file, or an archive of them")->required();
+  command.add_option("NEW", options.after, "what it is compared with")->required();
+}
+
 // Help and the version are results; everything else is a mistake on the command line.
 int help_or_usage(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   std::ostringstream out;
@@ -235,10 +248,12 @@ int run(int argc, char** argv) {
   AuditOptions audit;
   FixCommandOptions fix;
   VerifyOptions verify;
+  DiffOptions diff;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
   add_verify(app, verify);
+  add_diff(app, diff);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -247,6 +262,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("list")) return run_list(list);
   if (app.got_subcommand("audit")) return run_audit(audit);
   if (app.got_subcommand("fix")) return run_fix(fix);
+  if (app.got_subcommand("diff")) return run_diff(diff);
   return run_verify(verify);
 }
 

@@ -58,10 +58,17 @@ struct VerifyOptions {
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
+struct DiffOptions {
+  CommonOptions common;
+  std::string before;
+  std::string after;
+};
+
 // Each command: its exit code. Results go to stdout, the rest through the terminal.
 int run_list(const ListOptions& options);
 int run_audit(const AuditOptions& options);
 int run_fix(const FixCommandOptions& options);
 int run_verify(const VerifyOptions& options);
+int run_diff(const DiffOptions& options);
 
 }  // namespace reprobe
