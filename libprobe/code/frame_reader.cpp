@@ -77,6 +77,19 @@ std::optional<std::uint64_t> FrameCursor::uleb128() {
   return std::nullopt;
 }
 
+std::optional<std::int64_t> FrameCursor::sleb128() {
+  std::uint64_t value = 0;
+  for (unsigned shift = 0; shift < 64; shift += 7) {
+    const auto byte = fixed(1);
+    if (!byte) return std::nullopt;
+    value |= (*byte & 0x7f) << shift;
+    if ((*byte & 0x80) != 0) continue;
+    if ((*byte & 0x40) != 0 && shift + 7 < 64) value |= ~std::uint64_t{0} << (shift + 7);
+    return static_cast<std::int64_t>(value);
+  }
+  return std::nullopt;
+}
+
 bool FrameCursor::skip(std::uint64_t count) {
   if (count > bytes_.size()) return false;
   bytes_ = bytes_.subspan(static_cast<std::size_t>(count));

@@ -27,6 +27,7 @@ class FrameCursor {
 
   [[nodiscard]] std::optional<std::uint64_t> fixed(unsigned width);
   [[nodiscard]] std::optional<std::uint64_t> uleb128();
+  [[nodiscard]] std::optional<std::int64_t> sleb128();
   [[nodiscard]] bool skip(std::uint64_t count);
   // A pointer; `data_base` is what datarel counts from (.eh_frame_hdr's own address there).
   [[nodiscard]] std::optional<VirtAddr> pointer(unsigned encoding,

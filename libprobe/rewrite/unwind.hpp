@@ -1,0 +1,120 @@
+// Unwind tables for code that was moved into stubs: new FDEs, the search table that finds them, and
+// the same rows for debuggers. A stub's rows are those of the function's middle it came from.
+// Format: LSB Core 5.0, 10.6 (.eh_frame, .eh_frame_hdr); DWARF 4, 6.4 (.debug_frame).
+//
+// Who finds an FDE how:
+// - libgcc (_Unwind_Find_FDE), LLVM libunwind, nongnu libunwind: PT_GNU_EH_FRAME's search table.
+// The
+//   FDEs may be anywhere;
+// - perf with nongnu libunwind: the search table of the SECTION .eh_frame_hdr: it follows the
+//   program header;
+// - gdb (dwarf2_build_frame_info), valgrind, elfutils: the sections .eh_frame and .debug_frame.
+//   elfutils (__libdw_find_fde) refuses an FDE outside the section .eh_frame and goes on with
+//   .debug_frame.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "libprobe/code/cfi.hpp"
+#include "libprobe/code/cfi_rows.hpp"
+#include "libprobe/elf/file.hpp"
+#include "libprobe/error.hpp"
+#include "libprobe/rewrite/unwind_index.hpp"
+#include "libprobe/rewrite/unwind_records.hpp"
+
+namespace reprobe {
+
+// Code in a stub and where it came from.
+struct StubPiece {
+  VirtAddr start;  // in the stub
+  Size size;       // not 0
+  // The rows in force before the instruction at this address hold for the whole piece: one piece an
+  // instruction for displaced code; the site's own address for the bytes of a sled.
+  VirtAddr original;
+  // Bytes by which the stack pointer is lower than in the original there: 8 in the stub of a call,
+  // 128 between the two `lea` of a guarded sled.
+  std::int64_t cfa_adjust{};
+};
+
+// The pieces are contiguous and ascending, and come from one function.
+struct Stub {
+  std::vector<StubPiece> pieces;
+};
+
+// Where the new tables will be.
+struct UnwindPlaces {
+  VirtAddr eh_frame;      // a multiple of 4
+  VirtAddr eh_frame_hdr;  // a multiple of 4: libgcc does not use a table that is not aligned
+  // Where in .debug_frame the new records begin: the size of the section that the file has, rounded
+  // up to the word; 0 where it has none. CIE pointers count from the section's start.
+  std::uint64_t debug_frame_offset{};
+};
+
+// Bytes that build() will give. Exact wherever the stubs are placed, once the places of the pieces
+// in their stub are final.
+struct UnwindSizes {
+  Size eh_frame;
+  Size eh_frame_hdr;
+  Size debug_frame;
+};
+
+// All empty where no stub stands for code that had unwind information.
+struct UnwindTables {
+  Bytes eh_frame;
+  Bytes eh_frame_hdr;  // every FDE that the program's own table has, and the new ones
+  Bytes debug_frame;   // appended to .debug_frame; not loaded
+};
+
+class UnwindWriter {
+ public:
+  // Reads the search table, or walks .eh_frame where the file has none. A file without unwind
+  // information is no error: its stubs unwind as the original does, not at all. Error: refused
+  // (the existing tables cannot be rebuilt: not sorted, unreadable). The file must outlive it.
+  [[nodiscard]] static Result<UnwindWriter> open(const ElfFile& file);
+
+  // Whether the file has unwind information, to which the stubs' is added.
+  [[nodiscard]] bool has_tables() const { return !index_.entries.empty(); }
+  // The program has no PT_GNU_EH_FRAME (a static program, whose start-up code registers .eh_frame):
+  // one must be added for the new table, or the stubs have no unwind information.
+  [[nodiscard]] bool needs_program_header() const {
+    return has_tables() && !index_.has_program_header;
+  }
+
+  // For the planner: whether the rows of such a stub can be stated. Neither start nor size of the
+  // pieces is looked at. Error: refused, with the reason.
+  [[nodiscard]] Result<void> check(std::span<const StubPiece> pieces);
+
+  [[nodiscard]] Result<UnwindSizes> sizes(std::span<const Stub> stubs);
+
+  // Errors: refused (as check(); a distance over 2 GiB; a stub on top of a function of the table),
+  // internal (the new instructions, read back, do not give the rows).
+  [[nodiscard]] Result<UnwindTables> build(std::span<const Stub> stubs, const UnwindPlaces& places);
+
+ private:
+  // The unwind information of one function.
+  struct Source {
+    CfiCie cie;
+    CfiFde fde;
+    CfiRows rows;
+  };
+  struct Frames;
+
+  UnwindWriter(const ElfFile& file, UnwindIndex index) : file_(&file), index_(std::move(index)) {}
+
+  [[nodiscard]] Result<const Source*> source(VirtAddr original);
+  [[nodiscard]] Result<std::vector<CfiRow>> rows(std::span<const StubPiece> pieces,
+                                                 const Source& source) const;
+  [[nodiscard]] Result<StubFrame> frame(const Stub& stub, const Source& source) const;
+  [[nodiscard]] Result<Frames> frames(std::span<const Stub> stubs);
+
+  const ElfFile* file_;
+  UnwindIndex index_;
+  // The last one: a function's sites come one after the other.
+  std::optional<Source> source_;
+};
+
+}  // namespace reprobe

@@ -1,0 +1,160 @@
+#include "libprobe/rewrite/unwind_index.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "libprobe/code/cfi.hpp"
+#include "libprobe/code/frame_reader.hpp"
+#include "libprobe/rewrite/unwind_program.hpp"
+
+namespace reprobe {
+namespace {
+
+auto refused(const char* where, const char* what) { return fail(ErrorCode::refused, where, what); }
+
+const Segment* program_header(const ElfFile& file) {
+  for (const Segment& segment : file.segments())
+    if (segment.type == PT_GNU_EH_FRAME) return &segment;
+  return nullptr;
+}
+
+const Section* loaded_section(const ElfFile& file, std::string_view name) {
+  const Section* section = file.section(name);
+  return section != nullptr && section->allocated() && !section->nobits() ? section : nullptr;
+}
+
+// Walks .eh_frame to its terminator, or to the end of the section. A discarded function's FDE has
+// a start of 0 (libgcc's unwind-dw2-fde.c skips it too).
+Result<std::vector<UnwindEntry>> walk(const ElfFile& file, VirtAddr start,
+                                      std::optional<VirtAddr> end) {
+  std::vector<UnwindEntry> entries;
+  FrameReader records(file);
+  std::optional<CfiCie> cie;
+  for (VirtAddr at = start; !end || at < *end;) {
+    const auto record = records.read(at);
+    if (!record || record->next <= at || (end && record->next > *end))
+      return refused(".eh_frame", "a record is cut off");
+    if (record->terminator) break;
+    if (!record->cie) {
+      const auto fde = read_fde(file, at, cie);
+      if (!fde) return tl::unexpected(fde.error());
+      if (fde->start.value != 0 && fde->size.value != 0) entries.push_back({fde->start, at});
+    }
+    at = record->next;
+  }
+  std::ranges::stable_sort(entries, {}, &UnwindEntry::start);
+  return entries;
+}
+
+struct Header {
+  std::optional<VirtAddr> eh_frame;
+  bool has_table{};
+  std::uint64_t count{};
+  ByteView table;
+};
+
+// Of the form every linker writes; no other table is searched by libgcc or glibc.
+Header read_header(const ElfFile& file, VirtAddr address, Size size) {
+  FrameCursor cursor(file.bytes_at(address, size), address, file.header());
+  const auto version = cursor.fixed(1);
+  const auto eh_frame_encoding = cursor.fixed(1);
+  const auto count_encoding = cursor.fixed(1);
+  const auto table_encoding = cursor.fixed(1);
+  Header header;
+  if (!table_encoding || version != 1) return header;
+  header.eh_frame = cursor.pointer(static_cast<unsigned>(*eh_frame_encoding), address);
+  if (!header.eh_frame || *count_encoding != DW_EH_PE_udata4 ||
+      *table_encoding != (DW_EH_PE_datarel | DW_EH_PE_sdata4))
+    return header;
+  header.count = cursor.fixed(4).value_or(0);
+  header.has_table = header.count != 0;
+  header.table = cursor.rest();
+  return header;
+}
+
+Result<std::vector<UnwindEntry>> read_table(const Header& header, VirtAddr address,
+                                            const ElfHeader& elf) {
+  if (header.count > header.table.size() / kUnwindIndexEntry)
+    return refused(".eh_frame_hdr", "the search table is cut off");
+  const auto field = [&](std::size_t at) {
+    const std::uint64_t value = load_uint(header.table, at, 4, elf.order);
+    return wrap_address(address.value + ((value ^ 0x80000000U) - 0x80000000U), elf);
+  };
+  std::vector<UnwindEntry> entries(static_cast<std::size_t>(header.count));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::size_t at = i * kUnwindIndexEntry;
+    entries[i] = {field(at), field(at + 4)};
+  }
+  if (!std::ranges::is_sorted(entries, {}, &UnwindEntry::start))
+    return refused(".eh_frame_hdr", "the search table is not sorted");
+  return entries;
+}
+
+}  // namespace
+
+Result<UnwindIndex> read_unwind_index(const ElfFile& file) {
+  UnwindIndex index;
+  if (file.header().type == ET_REL) return index;
+  const Segment* segment = program_header(file);
+  const Section* section = loaded_section(file, ".eh_frame");
+  index.has_program_header = segment != nullptr;
+  Result<std::vector<UnwindEntry>> entries;
+  if (segment != nullptr) {
+    const Header header = read_header(file, segment->vaddr, segment->filesz);
+    if (!header.eh_frame) return refused(".eh_frame_hdr", "its head cannot be read");
+    index.eh_frame = *header.eh_frame;
+    if (header.has_table) {
+      entries = read_table(header, segment->vaddr, file.header());
+      index.table_address = segment->vaddr;
+      index.table_size = Size{kUnwindIndexHead + header.count * kUnwindIndexEntry};
+    } else {
+      entries = walk(file, *header.eh_frame, std::nullopt);
+    }
+  } else if (section != nullptr) {
+    index.eh_frame = section->addr;
+    const auto end = checked_add(section->addr.value, section->size.value);
+    if (!end) return refused(".eh_frame", "the section wraps");
+    entries = walk(file, section->addr, VirtAddr{*end});
+  }
+  if (!entries) return tl::unexpected(entries.error());
+  index.entries = std::move(*entries);
+  return index;
+}
+
+Result<std::uint32_t> unwind_distance(VirtAddr target, VirtAddr from, const ElfHeader& header) {
+  const std::uint64_t distance = target.value - from.value;
+  const auto low = static_cast<std::uint32_t>(distance & 0xffffffffU);
+  // In a 32-bit file every distance wraps into place.
+  const auto sign_extended = (std::uint64_t{low} ^ 0x80000000U) - 0x80000000U;
+  if (header.is64 && sign_extended != distance)
+    return refused(".eh_frame_hdr", "the code or its unwind information lies over 2 GiB away");
+  return low;
+}
+
+Result<Bytes> write_unwind_index(std::span<const UnwindEntry> entries, VirtAddr eh_frame,
+                                 VirtAddr address, const ElfHeader& header) {
+  Bytes bytes;
+  bytes.reserve(kUnwindIndexHead + entries.size() * kUnwindIndexEntry);
+  for (const unsigned field :
+       {1U, DW_EH_PE_pcrel | DW_EH_PE_sdata4, DW_EH_PE_udata4, DW_EH_PE_datarel | DW_EH_PE_sdata4})
+    append_number(bytes, field, 1, header);
+  const auto append = [&](VirtAddr target, VirtAddr from) -> Result<void> {
+    const auto distance = unwind_distance(target, from, header);
+    if (!distance) return tl::unexpected(distance.error());
+    append_number(bytes, *distance, 4, header);
+    return {};
+  };
+  if (auto ok = append(eh_frame, VirtAddr{address.value + 4}); !ok)
+    return tl::unexpected(ok.error());
+  const auto count = narrow<std::uint32_t>(entries.size());
+  if (!count) return refused(".eh_frame_hdr", "too many functions");
+  append_number(bytes, *count, 4, header);
+  for (const UnwindEntry& entry : entries) {
+    for (const VirtAddr target : {entry.start, entry.fde})
+      if (auto ok = append(target, address); !ok) return tl::unexpected(ok.error());
+  }
+  return bytes;
+}
+
+}  // namespace reprobe
