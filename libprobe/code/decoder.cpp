@@ -7,6 +7,7 @@
 
 #include "libprobe/code/decode_rules.hpp"
 #include "libprobe/code/machine.hpp"
+#include "libprobe/code/x86_capstone.hpp"
 #include "libprobe/code/x86_length.hpp"
 
 namespace reprobe {
@@ -61,6 +62,7 @@ bool is_x86_trap(ByteView bytes) {
 struct Decoder::Capstone {
   csh handle{};
   cs_insn* instruction{};
+  bool known{};  // decode_x86() left the instruction here
 
   // The instruction at the start of the bytes, or nullptr. Valid until the next call.
   [[nodiscard]] const cs_insn* disassemble(ByteView bytes, VirtAddr address) const {
@@ -116,6 +118,11 @@ std::optional<Decoder> Decoder::open(const ElfHeader& header, bool thumb) {
 
 std::optional<Instruction> Decoder::decode(ByteView bytes, VirtAddr address) const {
   if (has_decode_rules(header_.machine)) return decode_by_rules(bytes, address, header_, thumb_);
+  return decode_x86(bytes, address);
+}
+
+std::optional<Instruction> Decoder::decode_x86(ByteView bytes, VirtAddr address) const {
+  capstone_->known = false;
   const bool is64 = header_.machine == EM_X86_64;
   if (is_x86_ud(bytes, is64)) {
     const auto size = x86_ud_length(bytes, is64);
@@ -128,12 +135,27 @@ std::optional<Instruction> Decoder::decode(ByteView bytes, VirtAddr address) con
     if (!size) return std::nullopt;
     return Instruction{address, *size, Flow::next, {}};
   }
+  capstone_->known = true;
   Instruction instruction{address, Size{insn->size}, Capstone::x86_flow(*insn, bytes), {}};
   const bool branch = instruction.flow == Flow::jump || instruction.flow == Flow::conditional ||
                       instruction.flow == Flow::call;
   if (branch) instruction.target = Capstone::x86_target(*insn);
   if (instruction.target && !is64) instruction.target->value &= 0xffffffffU;
   return instruction;
+}
+
+std::optional<CodeInstruction> Decoder::decode_operands(ByteView bytes, VirtAddr address) const {
+  if (header_.machine != EM_X86_64 || !capstone_) return std::nullopt;
+  const auto decoded = decode_x86(bytes, address);
+  if (!decoded) return std::nullopt;
+  CodeInstruction code =
+      x86_instruction(*decoded, bytes.first(static_cast<std::size_t>(decoded->size.value)));
+  if (!capstone_->known) {
+    code.opaque |= decoded->flow != Flow::trap;
+    return code;
+  }
+  add_x86_operands(code, capstone_->handle, *capstone_->instruction);
+  return code;
 }
 
 std::string Decoder::mnemonic(ByteView bytes, VirtAddr address) const {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "libprobe/code/instruction.hpp"
+#include "libprobe/code/x86_encoding.hpp"
 #include "libprobe/elf/bytes.hpp"
 
 namespace reprobe {
@@ -50,6 +51,7 @@ struct MemoryOperand {
 
 struct CodeInstruction : Instruction {
   InstructionKind kind{};
+  X86Encoding encoding;
   // The displacement of a relative branch; the target is Instruction::target.
   std::optional<EncodedField> branch_field;
   // A RIP-relative operand: its disp32 and the address it refers to (disp32 counts from the end of
@@ -66,11 +68,16 @@ struct CodeInstruction : Instruction {
   // resumed at its own address.
   bool repeated_string{};
   bool locked{};
-  // Capstone did not know it: only the length is certain, no other fact is.
+  // Only the length and the flow are certain: Capstone does not know it, or reads another operand
+  // than its bytes say.
   bool opaque{};
 
   [[nodiscard]] bool uses_rsp() const { return ((reads | writes) & (1U << kRsp)) != 0; }
   [[nodiscard]] bool rsp_is_memory_base() const { return memory && memory->base == kRsp; }
 };
+
+// What the bytes of a decoded instruction tell. Registers, the immediate and the size of the memory
+// operand are Decoder's to add.
+[[nodiscard]] CodeInstruction x86_instruction(const Instruction& decoded, ByteView bytes);
 
 }  // namespace reprobe
