@@ -114,9 +114,12 @@ class Machine {
   bool step_other(unsigned opcode) {
     switch (opcode) {
       case DW_CFA_def_cfa:
-        return define_cfa(cursor_->uleb128(), unfactored());
-      case DW_CFA_def_cfa_sf:
-        return define_cfa(cursor_->uleb128(), factored(cursor_->sleb128()));
+      case DW_CFA_def_cfa_sf: {
+        const auto reg = cursor_->uleb128();
+        if (!reg) return false;
+        return define_cfa(reg,
+                          opcode == DW_CFA_def_cfa ? unfactored() : factored(cursor_->sleb128()));
+      }
       case DW_CFA_def_cfa_register:
         return !row_.cfa.is_expression && define_cfa(cursor_->uleb128(), row_.cfa.offset);
       case DW_CFA_def_cfa_offset:
@@ -250,8 +253,8 @@ class Machine {
   }
 
   bool count_rules() {
-    rules_ += 1 + row_.registers.size();
-    return rules_ <= kMaxRules || refuse("more rules than any compiler writes");
+    result_.rules += 1 + row_.registers.size();
+    return result_.rules <= kMaxRules || refuse("more rules than any compiler writes");
   }
 
   const ElfFile* file_;
@@ -261,7 +264,6 @@ class Machine {
   VirtAddr at_;
   bool initial_done_{};
   std::vector<CfiRow> remembered_;
-  std::size_t rules_{};
   CfiRows result_;
   std::string problem_;
 };

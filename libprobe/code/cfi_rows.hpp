@@ -54,6 +54,7 @@ struct PlacedRow {
 struct CfiRows {
   CfiRow initial;               // what the CIE sets
   std::vector<PlacedRow> rows;  // ascending; the first starts with the function
+  std::size_t rules{};          // in all of them: what reading them took
 
   // The row at an address of the function.
   [[nodiscard]] const CfiRow& at(VirtAddr address) const;

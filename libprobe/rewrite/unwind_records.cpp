@@ -1,6 +1,6 @@
 #include "libprobe/rewrite/unwind_records.hpp"
 
-#include <string_view>
+#include <string>
 
 #include "libprobe/code/cfi_opcodes.hpp"
 #include "libprobe/rewrite/unwind_index.hpp"
@@ -32,8 +32,9 @@ std::uint64_t FrameSection::add_cie(const CfiCie& original, const Bytes& initial
   number(eh ? 0 : 0xffffffff, 4);
   const bool short_register = original.return_register <= 0xff;
   number(short_register ? 1 : 3, 1);  // version: in 1 the register is a byte
-  std::string augmentation = eh ? "zR" : "";
-  if (!eh && (original.signal_frame || original.b_key)) augmentation = "z";
+  std::string augmentation;
+  if (eh || original.signal_frame || original.b_key) augmentation += 'z';
+  if (eh) augmentation += 'R';
   if (original.signal_frame) augmentation += 'S';
   if (original.b_key) augmentation += 'B';
   for (const char c : augmentation) number(static_cast<unsigned char>(c), 1);
