@@ -97,27 +97,28 @@ std::optional<UnwindTable> UnwindTable::open(const ElfFile& file) {
   return table;
 }
 
+// A field of the search table: an address relative to .eh_frame_hdr.
+VirtAddr UnwindTable::table_field(std::size_t at) const {
+  const std::uint64_t value = load_uint(search_table_, at, 4, file_->header().order);
+  const std::uint64_t sign_extended = (value ^ 0x80000000U) - 0x80000000U;
+  return wrap_address(header_address_.value + sign_extended, file_->header());
+}
+
 std::optional<Fde> UnwindTable::find(VirtAddr address) const {
   std::optional<Fde> found;
   if (!search_table_.empty()) {
-    const ElfHeader& header = file_->header();
-    const auto field = [&](std::size_t at) {
-      const std::uint64_t value = load_uint(search_table_, at, 4, header.order);
-      const std::uint64_t sign_extended = (value ^ 0x80000000U) - 0x80000000U;
-      return wrap_address(header_address_.value + sign_extended, header);
-    };
     std::size_t low = 0;  // entries below it start at or before the address
     std::size_t high = search_table_.size() / kPair;
     while (low < high) {
       const std::size_t middle = low + (high - low) / 2;
-      if (field(middle * kPair) <= address) {
+      if (table_field(middle * kPair) <= address) {
         low = middle + 1;
       } else {
         high = middle;
       }
     }
     if (low == 0) return std::nullopt;
-    const auto record = FrameReader(*file_).read(field((low - 1) * kPair + 4));
+    const auto record = FrameReader(*file_).read(table_field((low - 1) * kPair + 4));
     if (record) found = record->fde;
   } else {
     const auto after = std::ranges::upper_bound(walked_, address, {}, &Fde::start);
@@ -127,6 +128,33 @@ std::optional<Fde> UnwindTable::find(VirtAddr address) const {
   if (!found || !in_range(address.value, found->start.value, found->size.value))
     return std::nullopt;
   return found;
+}
+
+std::vector<Fde> UnwindTable::starting_in(VirtAddr first, VirtAddr end) const {
+  std::vector<Fde> fdes;
+  if (search_table_.empty()) {
+    auto at = std::ranges::lower_bound(walked_, first, {}, &Fde::start);
+    for (; at != walked_.end() && at->start < end; ++at) fdes.push_back(*at);
+    return fdes;
+  }
+  std::size_t low = 0;  // entries below it start before `first`
+  std::size_t high = search_table_.size() / kPair;
+  while (low < high) {
+    const std::size_t middle = low + (high - low) / 2;
+    if (table_field(middle * kPair) < first) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  FrameReader reader(*file_);
+  for (; low < search_table_.size() / kPair && table_field(low * kPair) < end; ++low) {
+    const VirtAddr start = table_field(low * kPair);
+    const auto record = reader.read(table_field(low * kPair + 4));
+    const bool readable = record && record->fde && record->fde->start == start;
+    fdes.push_back(readable ? *record->fde : Fde{start, Size{1}, true, {}});
+  }
+  return fdes;
 }
 
 }  // namespace reprobe

@@ -3,6 +3,7 @@
 // Format: LSB Core 5.0, 10.5 (pointer encodings) and 10.6 (.eh_frame, .eh_frame_hdr).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -17,6 +18,9 @@ struct Fde {
   VirtAddr start;
   Size size;        // never 0
   bool has_lsda{};  // the code has landing pads or exception specifications
+  // Where they are described (lsda.hpp); nothing where there are none, or where the pointer cannot
+  // be read.
+  std::optional<VirtAddr> lsda;
 };
 
 class UnwindTable {
@@ -28,8 +32,14 @@ class UnwindTable {
   // The FDE that covers the address. O(log n).
   [[nodiscard]] std::optional<Fde> find(VirtAddr address) const;
 
+  // The FDEs that start in [first, end), by start. One that cannot be read is given with size 1 and
+  // an LSDA that cannot be read either. O(log n) and what it gives.
+  [[nodiscard]] std::vector<Fde> starting_in(VirtAddr first, VirtAddr end) const;
+
  private:
   explicit UnwindTable(const ElfFile& file) : file_(&file) {}
+
+  [[nodiscard]] VirtAddr table_field(std::size_t at) const;
 
   const ElfFile* file_;
   // Either the table of .eh_frame_hdr: pairs of s32 (function, FDE), relative to header_address_,

@@ -189,12 +189,14 @@ std::optional<Fde> FrameReader::parse_fde(FrameCursor cursor, const Cie& cie) co
   // A field of 0 belongs to a discarded function (libgcc unwind-dw2-fde.c skips it too).
   const bool relative = (cie.pointer_encoding & kRelationBits) == DW_EH_PE_pcrel;
   if (*start == (relative ? field : VirtAddr{0})) return std::nullopt;
-  Fde fde{*start, Size{wrap_address(*size, file_->header()).value}, false};
+  Fde fde{*start, Size{wrap_address(*size, file_->header()).value}, false, {}};
   if (cie.sized_augmentation && cie.lsda_encoding != DW_EH_PE_omit) {
     const bool sized = cursor.uleb128().has_value();
+    FrameCursor pointer = cursor;
     const auto lsda = sized ? cursor.unrelated(cie.lsda_encoding) : std::nullopt;
     // What cannot be read may be there.
     fde.has_lsda = !lsda || *lsda != 0;
+    if (lsda && *lsda != 0) fde.lsda = pointer.pointer(cie.lsda_encoding);
   }
   return fde;
 }
