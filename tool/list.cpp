@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <optional>
+#include <set>
 
+#include "libprobe/deps/dependencies.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
@@ -49,13 +52,15 @@ Style verdict_style(Verdict verdict) {
   return verdict == Verdict::dangling ? Style::red : Style::yellow;
 }
 
-void print_text(const std::string& path, const ElfFile& file,
+// `needed_by`: the file through which a dependency came; "" for a file that was named.
+void print_text(const std::string& path, const ElfFile& file, const std::string& needed_by,
                 const std::vector<const Probe*>& probes, const Terminal& terminal) {
   const ElfHeader& header = file.header();
   fmt::print("{}: {} {}-endian {} {}, {} probe{}\n", terminal.out(Style::bold, printable(path)),
              header.is64 ? "ELF64" : "ELF32",
              header.order == std::endian::little ? "little" : "big", machine_name(header.machine),
              type_name(header.type), probes.size(), probes.size() == 1 ? "" : "s");
+  if (!needed_by.empty()) fmt::print("  needed by {}\n", printable(needed_by));
   if (probes.empty()) return;
   std::vector<Row> rows;
   rows.reserve(probes.size());
@@ -82,6 +87,113 @@ void print_text(const std::string& path, const ElfFile& file,
   for (std::size_t i = 0; i < rows.size(); ++i) print_row(rows[i], probes[i]->verdict);
 }
 
+class Lister {
+ public:
+  Lister(const ListOptions& options, const Terminal& terminal)
+      : options_(options), terminal_(terminal), root_(options.root.empty() ? "/" : options.root) {}
+
+  int run() {
+    InputHandlers handlers;
+    handlers.on_visit = [](const std::string&) {};
+    handlers.on_error = [&](const std::string& path, const Error& error) { fail(path, error); };
+    if (options_.deps) {
+      for (const std::string& path : options_.files) seen_.insert(identity(path));
+    }
+    for (const std::string& named : options_.files) {
+      handlers.on_elf = [&](const std::string& path, std::shared_ptr<const ByteSource> source) {
+        const auto file = open_elf(std::move(source));
+        if (!file) return fail(path, file.error());
+        list(path, *file, "");
+        if (!options_.deps) return;
+        if (path == named) return list_dependencies(path, *file);
+        terminal_.warning(path + ": in an archive: its dependencies are not looked for");
+      };
+      for_each_elf(named, false, handlers);
+    }
+    if (options_.common.json) {
+      Json document = {{"schema", "reprobe.list/1"}, {"files", std::move(files_)}};
+      if (options_.deps) document["missing"] = std::move(missing_);
+      print_json(document);
+    }
+    return exit_;
+  }
+
+ private:
+  void fail(const std::string& path, const Error& error) {
+    terminal_.error(path, error);
+    exit_ = std::max(exit_, exit_code(error.code));
+  }
+
+  static std::filesystem::path identity(const std::filesystem::path& path) {
+    std::error_code failure;
+    std::filesystem::path real = std::filesystem::canonical(path, failure);
+    return failure ? path : real;
+  }
+
+  void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
+    const ProbeFile read = read_probes(file);
+    std::vector<const Probe*> probes;
+    for (const Probe& probe : read.probes) {
+      if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
+    }
+    // Most libraries have none.
+    if (!needed_by.empty() && probes.empty() && read.scan.findings.empty()) return;
+    warn_of_problems(path, file, terminal_);
+    for (const Probe* probe : probes) {
+      for (const std::string& evidence : probe->evidence) {
+        terminal_.detail(fmt::format("{}: {}:{}: {}: {}", path, probe->note.provider,
+                                     probe->note.name, to_string(probe->verdict), evidence));
+      }
+    }
+    warn_of_notes(path, read.scan, terminal_);
+    if (options_.common.json) {
+      files_.push_back(file_json(path, file, probes));
+      if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
+    } else {
+      if (!first_) fmt::print("\n");
+      print_text(path, file, needed_by, probes, terminal_);
+    }
+    first_ = false;
+  }
+
+  void list_dependencies(const std::string& path, const ElfFile& file) {
+    const Dependencies dependencies = find_dependencies(path, file, root_);
+    for (const MissingDependency& missing : dependencies.missing) {
+      terminal_.warning(fmt::format("{}: {} is needed by {}: {}", path, missing.name,
+                                    missing.needed_by.string(), missing.reason));
+      missing_.push_back({{"name", missing.name},
+                          {"needed_by", missing.needed_by.string()},
+                          {"reason", missing.reason}});
+    }
+    for (const Dependency& dependency : dependencies.found) {
+      const std::string place = dependency.path.string();
+      terminal_.detail(fmt::format("{}: {} is needed by {}: {}", path, dependency.name,
+                                   dependency.needed_by.string(), place));
+      if (!seen_.insert(identity(dependency.path)).second) continue;
+      auto source = map_input(place);
+      if (!source) {
+        fail(place, source.error());
+        continue;
+      }
+      const auto library = open_elf(std::move(*source));
+      if (library) {
+        list(place, *library, dependency.needed_by.string());
+      } else {
+        fail(place, library.error());
+      }
+    }
+  }
+
+  const ListOptions& options_;
+  const Terminal& terminal_;
+  Root root_;
+  std::set<std::filesystem::path> seen_;  // what is listed or will be, with --deps
+  int exit_{kDone};
+  bool first_{true};
+  Json files_ = Json::array();
+  Json missing_ = Json::array();
+};
+
 }  // namespace
 
 bool selected(const std::vector<std::string>& patterns, const Note& note) {
@@ -94,43 +206,7 @@ bool selected(const std::vector<std::string>& patterns, const Note& note) {
 
 int run_list(const ListOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
-  int exit = kDone;
-  Json files = Json::array();
-  bool first = true;
-  InputHandlers handlers;
-  handlers.on_visit = [](const std::string&) {};
-  handlers.on_error = [&](const std::string& path, const Error& error) {
-    terminal.error(path, error);
-    exit = std::max(exit, exit_code(error.code));
-  };
-  handlers.on_elf = [&](const std::string& path, std::shared_ptr<const ByteSource> source) {
-    const auto file = open_elf(std::move(source));
-    if (!file) return handlers.on_error(path, file.error());
-    warn_of_problems(path, *file, terminal);
-    const ProbeFile read = read_probes(*file);
-    std::vector<const Probe*> probes;
-    for (const Probe& probe : read.probes) {
-      if (!selected(options.common.patterns, probe.note)) continue;
-      probes.push_back(&probe);
-      for (const std::string& evidence : probe.evidence) {
-        terminal.detail(fmt::format("{}: {}:{}: {}: {}", path, probe.note.provider, probe.note.name,
-                                    to_string(probe.verdict), evidence));
-      }
-    }
-    warn_of_notes(path, read.scan, terminal);
-    if (options.common.json) {
-      files.push_back(file_json(path, *file, probes));
-    } else {
-      if (!first) fmt::print("\n");
-      print_text(path, *file, probes, terminal);
-    }
-    first = false;
-  };
-  for (const std::string& path : options.files) for_each_elf(path, false, handlers);
-  if (options.common.json) {
-    print_json(Json{{"schema", "reprobe.list/1"}, {"files", std::move(files)}});
-  }
-  return exit;
+  return Lister(options, terminal).run();
 }
 
 }  // namespace reprobe

@@ -102,8 +102,17 @@ void add_list(CLI::App& app, ListOptions& options) {
       "Examples:\n"
       "  reprobe list app\n"
       "  reprobe list -p 'python:*' --json libpython3.11.so.1.0\n"
-      "  reprobe list libfoo.a");
+      "  reprobe list libfoo.a\n"
+      "  reprobe list --deps app              # its libraries too, as ld.so finds them");
   add_common(command, options.common);
+  auto* deps = command.add_flag(
+      "--deps", options.deps,
+      "also the libraries that FILE needs, directly or not, and its interpreter: those with "
+      "probes. LD_LIBRARY_PATH and LD_PRELOAD do not count");
+  command.add_option("--root", options.root, "look for them in the system under this folder")
+      ->type_name("DIR")
+      ->needs(deps)
+      ->check(CLI::ExistingDirectory);
   command.add_option("FILE", options.files, "ELF files, or archives of them")->required();
 }
 

@@ -24,6 +24,8 @@ struct CommonOptions {
 struct ListOptions {
   CommonOptions common;
   std::vector<std::string> files;
+  bool deps{};
+  std::string root;  // "": this system
 };
 
 struct AuditOptions {
