@@ -55,7 +55,9 @@ class DependencyFinder {
     for (std::size_t i = 0; i < loaded_.size(); ++i) {
       // loaded_ grows while this goes on.
       const std::vector<std::string> needed = loaded_[i].info.needed;
-      for (const std::string& name : needed) need(name, i);
+      for (const std::string& name : needed) {
+        if (!exhausted_) need(name, i);
+      }
     }
     if (last) result_.found.push_back(std::move(*last));
     return std::move(result_);
@@ -158,7 +160,9 @@ class DependencyFinder {
   // open_verify(). On success opened_ is what the file asks for, or nothing where it is loaded.
   Attempt try_file(const fs::path& place) {
     if (attempts_ == kMaxAttempts) {
-      reason_ = fmt::format("not searched for; expected at most {} places, found more", attempts_);
+      exhausted_ = true;
+      reason_ =
+          fmt::format("the search ends here; expected at most {} places, found more", kMaxAttempts);
       return Attempt::unusable;
     }
     ++attempts_;
@@ -198,6 +202,7 @@ class DependencyFinder {
   std::optional<DynamicInfo> opened_;
   std::string reason_;
   std::size_t attempts_{};
+  bool exhausted_{};
   Dependencies result_;
 };
 

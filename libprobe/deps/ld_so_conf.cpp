@@ -50,19 +50,23 @@ class ConfReader {
   explicit ConfReader(const Root& root) : root_(root) {}
 
   std::vector<fs::path> read(const fs::path& file) {
-    push_lines(file);
+    todo_.push_back({"", file});
     while (!todo_.empty()) {
-      const Line line = std::move(todo_.back());
+      const Item item = std::move(todo_.back());
       todo_.pop_back();
-      line_of(line);
+      if (item.line.empty()) {
+        push_lines(item.file);
+      } else {
+        read_line(item.line, item.file);
+      }
     }
     return std::move(folders_);
   }
 
  private:
-  struct Line {
-    std::string text;
-    fs::path folder;  // of its file: what "include" is relative to
+  struct Item {
+    std::string line;  // "": the whole file
+    fs::path file;
   };
 
   // What an included file says comes before the next line: a stack, and no recursion.
@@ -78,17 +82,16 @@ class ConfReader {
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
       const auto line = trimmed(text.substr(0, end).substr(0, text.substr(0, end).find('#')));
-      if (!line.empty()) todo_.push_back({std::string(line), file.parent_path()});
+      if (!line.empty()) todo_.push_back({std::string(line), file});
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     std::reverse(todo_.begin() + static_cast<std::ptrdiff_t>(first), todo_.end());
   }
 
-  void line_of(const Line& line) {
-    const std::string_view text = line.text;
+  void read_line(std::string_view text, const fs::path& file) {
     const std::size_t blank = std::min(text.find_first_of(kBlanks), text.size());
     const std::string_view word = text.substr(0, blank);
-    if (word == "include" && blank != text.size()) return include(text.substr(blank), line.folder);
+    if (word == "include" && blank != text.size()) return include(text.substr(blank), file);
     if (word == "hwcap" && blank != text.size()) return;  // ignored by ldconfig too
     // "folder=libc5": the kind of libraries behind it, which nothing has needed for long.
     std::string_view folder = trimmed(text.substr(0, text.find('=')));
@@ -98,20 +101,20 @@ class ConfReader {
     }
   }
 
-  void include(std::string_view patterns, const fs::path& folder) {
+  void include(std::string_view patterns, const fs::path& from) {
     std::vector<fs::path> files;
     while (!(patterns = trimmed(patterns)).empty()) {
       const std::size_t end = std::min(patterns.find_first_of(kBlanks), patterns.size());
       // operator/ gives the right side alone where it is absolute.
-      const auto found = matches(folder / patterns.substr(0, end), root_);
+      const auto found = matches(from.parent_path() / patterns.substr(0, end), root_);
       files.insert(files.end(), found.begin(), found.end());
       patterns.remove_prefix(end);
     }
-    for (auto file = files.rbegin(); file != files.rend(); ++file) push_lines(*file);
+    for (auto file = files.rbegin(); file != files.rend(); ++file) todo_.push_back({"", *file});
   }
 
   const Root& root_;
-  std::vector<Line> todo_;
+  std::vector<Item> todo_;
   std::set<fs::path> read_;
   std::set<std::string> seen_;
   std::vector<fs::path> folders_;

@@ -11,6 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A list that fills a hostile file names millions.
+constexpr std::size_t kMaxFolders = 4096;
+
 // Debian's multiarch tuples; "" where there is none.
 std::string multiarch(const ElfHeader& header) {
   const bool little = header.order == std::endian::little;
@@ -140,7 +143,7 @@ std::optional<fs::path> expand_path(std::string_view path, const PathWords& word
 
 Folders expand_list(std::string_view list, const PathWords& words, const Root& root) {
   Folders folders;
-  for (std::size_t start = 0; start <= list.size();) {
+  for (std::size_t start = 0; start <= list.size() && folders.size() < kMaxFolders;) {
     const std::size_t end = std::min(list.find(':', start), list.size());
     auto folder = expand_path(list.substr(start, end - start), words, root);
     if (folder) folders.push_back(std::move(*folder));

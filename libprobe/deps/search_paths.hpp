@@ -42,7 +42,7 @@ struct PathWords {
                                                                const PathWords& words,
                                                                const Root& root);
 
-// A list of paths separated by colons; an empty one is the working folder.
+// A list of paths separated by colons; an empty one is the working folder. At most 4096.
 [[nodiscard]] Folders expand_list(std::string_view list, const PathWords& words, const Root& root);
 
 }  // namespace reprobe
