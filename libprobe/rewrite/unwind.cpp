@@ -5,36 +5,27 @@
 #include <map>
 #include <string>
 
+#include "libprobe/rewrite/unwind_frames.hpp"
 #include "libprobe/rewrite/unwind_program.hpp"
 #include "libprobe/rewrite/unwind_rows.hpp"
 
 namespace reprobe {
 
-// What goes into .eh_frame and .debug_frame alike.
-struct UnwindWriter::Frames {
-  struct Cie {
-    CfiCie original;
-    Bytes program;
-  };
-  std::map<VirtAddr, Cie> cies;  // by the original's address
-  std::vector<StubFrame> stubs;
-
-  // Also gives the offset of each FDE.
-  Result<Bytes> assemble(FrameSection::Kind kind, std::uint64_t place, const ElfHeader& header,
-                         std::vector<std::uint64_t>& fdes) const {
-    FrameSection section(kind, place, header);
-    std::map<VirtAddr, std::uint64_t> offsets;
-    for (const auto& [address, cie] : cies)
-      offsets[address] = section.add_cie(cie.original, cie.program);
-    for (const StubFrame& stub : stubs) {
-      const auto fde = section.add_fde(cies.at(stub.cie).original, offsets.at(stub.cie), stub);
-      if (!fde) return tl::unexpected(fde.error());
-      fdes.push_back(*fde);
-    }
-    if (kind == FrameSection::Kind::eh_frame) section.add_terminator();
-    return section.bytes();
+Result<Bytes> UnwindWriter::Frames::assemble(FrameSection::Kind kind, std::uint64_t place,
+                                             const ElfHeader& header,
+                                             std::vector<std::uint64_t>& fdes) const {
+  FrameSection section(kind, place, header);
+  std::map<VirtAddr, std::uint64_t> offsets;
+  for (const auto& [address, cie] : cies)
+    offsets[address] = section.add_cie(cie.original, cie.program);
+  for (const StubFrame& stub : stubs) {
+    const auto fde = section.add_fde(cies.at(stub.cie).original, offsets.at(stub.cie), stub);
+    if (!fde) return tl::unexpected(fde.error());
+    fdes.push_back(*fde);
   }
-};
+  if (kind == FrameSection::Kind::eh_frame) section.add_terminator();
+  return section.bytes();
+}
 
 Result<UnwindWriter> UnwindWriter::open(const ElfFile& file) {
   auto index = read_unwind_index(file);
@@ -150,9 +141,16 @@ Result<UnwindSizes> UnwindWriter::sizes(std::span<const Stub> stubs) {
   if (!parts) return tl::unexpected(parts.error());
   UnwindSizes sizes;
   if (parts->stubs.empty()) return sizes;
-  std::vector<std::uint64_t> fdes;
   // Any place near gives the same sizes.
   const std::uint64_t near = parts->stubs.front().start.value;
+  const auto shared = share(stubs);
+  if (!shared) return tl::unexpected(shared.error());
+  if (*shared) {
+    const auto tables = build_shared(**shared, *parts, {VirtAddr{near}, VirtAddr{near}, 0});
+    if (!tables) return tl::unexpected(tables.error());
+    return UnwindSizes{Size{tables->eh_frame.size()}, Size{0}, Size{tables->debug_frame.size()}};
+  }
+  std::vector<std::uint64_t> fdes;
   const auto eh_frame = parts->assemble(FrameSection::Kind::eh_frame, near, file_->header(), fdes);
   if (!eh_frame) return tl::unexpected(eh_frame.error());
   const auto debug_frame =
@@ -170,6 +168,9 @@ Result<UnwindTables> UnwindWriter::build(std::span<const Stub> stubs, const Unwi
   if (!parts) return tl::unexpected(parts.error());
   UnwindTables tables;
   if (parts->stubs.empty()) return tables;
+  const auto shared = share(stubs);
+  if (!shared) return tl::unexpected(shared.error());
+  if (*shared) return build_shared(**shared, *parts, places);
   std::vector<std::uint64_t> fdes;
   auto debug_frame = parts->assemble(FrameSection::Kind::debug_frame, places.debug_frame_offset,
                                      file_->header(), fdes);

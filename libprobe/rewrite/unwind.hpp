@@ -65,9 +65,15 @@ struct UnwindSizes {
 // All empty where no stub stands for code that had unwind information.
 struct UnwindTables {
   Bytes eh_frame;
-  Bytes eh_frame_hdr;  // every FDE that the program's own table has, and the new ones
-  Bytes debug_frame;   // appended to .debug_frame; not loaded
+  Bytes eh_frame_hdr;  // every FDE that the program's own table has, and the new ones; or empty:
+  // Entries of the program's own search table that are replaced, from this address on
+  // (unwind_shared.cpp).
+  std::optional<std::pair<VirtAddr, Bytes>> table_edit;
+  Bytes debug_frame;  // appended to .debug_frame; not loaded
 };
+
+// A search table that is longer stays where it is: a copy would be most of what the file grows by.
+inline constexpr Size kMostRebuilt{16384};
 
 class UnwindWriter {
  public:
@@ -102,6 +108,7 @@ class UnwindWriter {
     CfiRows rows;
   };
   struct Frames;
+  struct SharedFrames;
 
   UnwindWriter(const ElfFile& file, UnwindIndex index) : file_(&file), index_(std::move(index)) {}
 
@@ -110,6 +117,10 @@ class UnwindWriter {
                                                  const Source& source) const;
   [[nodiscard]] Result<StubFrame> frame(const Stub& stub, const Source& source) const;
   [[nodiscard]] Result<Frames> frames(std::span<const Stub> stubs);
+  // Few FDEs in entries of the existing table; nothing where that cannot be had.
+  [[nodiscard]] Result<std::optional<SharedFrames>> share(std::span<const Stub> stubs);
+  [[nodiscard]] Result<UnwindTables> build_shared(const SharedFrames& shared, const Frames& frames,
+                                                  const UnwindPlaces& places) const;
 
   const ElfFile* file_;
   UnwindIndex index_;
