@@ -1,0 +1,40 @@
+// Plans `reprobe sled`: every live site gets a patchable sled, and its note moves there.
+// read -> flow -> plan -> room -> emit -> unwind tables -> notes -> undo record.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "libprobe/audit/probe.hpp"
+#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/rewrite/sled/planner.hpp"
+
+namespace reprobe {
+
+enum class GuardMode {
+  automatic,  // where the function may keep data in the red zone
+  always,
+  never,
+};
+
+struct SledOptions {
+  SledKind kind{SledKind::nop10};
+  GuardMode guard{GuardMode::automatic};
+  // Which probes get sleds; all where it is empty. A site gets one where all of its probes do.
+  std::function<bool(const Probe&)> selected;
+};
+
+struct SledResult {
+  Plan plan;       // empty: nothing to do
+  SledPlan sleds;  // what became of each site; the notes' new locations are in `moved`
+  std::map<std::uint64_t, VirtAddr> moved;  // old site -> sled
+  bool already{};                           // the file has sleds of this tool: nothing was planned
+  std::vector<std::string> changed_sections;  // names, for the second opinion
+};
+
+// Errors: refused (not a linked x86-64 file, notes that cannot follow, no room), internal.
+[[nodiscard]] Result<SledResult> plan_sleds(const ElfFile& file, const ProbeFile& probes,
+                                            const SledOptions& options);
+
+}  // namespace reprobe

@@ -1,0 +1,90 @@
+#include "libprobe/rewrite/sled/sled_notes.hpp"
+
+#include <algorithm>
+
+#include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/rewrite/note_section.hpp"
+#include "libprobe/rewrite/sled/stack_arguments.hpp"
+
+namespace reprobe {
+namespace {
+
+tl::unexpected<Error> refuse(std::string why, std::string hint = "run reprobe fix first") {
+  return fail(ErrorCode::refused, std::string(kStapsdtSection), std::move(why), std::move(hint));
+}
+
+// The probes with the fields that their notes are to have.
+Result<ProbeFile> moved_probes(const ProbeFile& probes,
+                               const std::map<std::uint64_t, MovedSite>& moved) {
+  ProbeFile result = probes;
+  for (Probe& probe : result.probes) {
+    const auto site = moved.find(probe.site.value);
+    if (site == moved.end()) continue;
+    auto arguments = correct_stack_arguments(probe.note.arguments, site->second.lower);
+    if (!arguments) {
+      return fail(ErrorCode::internal, std::string(kStapsdtSection),
+                  "arguments that cannot be corrected");
+    }
+    probe.site = site->second.sled;
+    probe.note.arguments = std::move(*arguments);
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probes) {
+  const Section* notes = nullptr;
+  for (const Section& section : file.sections()) {
+    const bool relocations = section.type == SHT_RELA || section.type == SHT_REL;
+    if (relocations && !section.allocated()) {
+      return refuse("the file keeps the relocations of its link, which sleds would contradict",
+                    "link without --emit-relocs, or strip the relocations");
+    }
+    if (section.type != SHT_NOTE || section.name != kStapsdtSection) continue;
+    if (notes != nullptr) return refuse("several note sections");
+    notes = &section;
+  }
+  if (notes == nullptr) return refuse("no probe notes", "");
+  if (notes->allocated()) return refuse("the notes are loaded with the program");
+  if (!probes.scan.foreign.empty() || !probes.scan.stopped.empty() ||
+      !std::ranges::all_of(probes.probes, [](const Probe& p) { return p.note.canonical; })) {
+    return refuse("the notes are not canonical");
+  }
+  if (const auto sharer = FileRanges(file).sharer(*notes)) {
+    return refuse("the notes overlap " + *sharer, "");
+  }
+  return notes;
+}
+
+Result<void> move_notes(Plan& plan, SectionTable& headers, const ElfFile& file,
+                        const ProbeFile& probes, const Section& notes,
+                        const std::map<std::uint64_t, MovedSite>& moved, VirtAddr base) {
+  const auto result = moved_probes(probes, moved);
+  if (!result) return tl::unexpected(result.error());
+  std::vector<NoteFate> fates;
+  for (const Probe& probe : result->probes) {
+    const bool same = probe.site == probe.note.location && base == probe.note.base;
+    fates.push_back(same ? NoteFate::keep : NoteFate::rewrite);
+  }
+  auto contents = build_notes(file, *result, notes, fates, base);
+  if (!contents) return tl::unexpected(contents.error());
+  Bytes bytes = std::move(contents->contents);
+  const std::uint64_t size = bytes.size();
+  if (size <= notes.size.value) {
+    bytes.resize(static_cast<std::size_t>(notes.size.value));
+    auto done =
+        plan.replace(file.source(), notes.offset, std::move(bytes), "the notes name the sleds");
+    if (!done) return done;
+  } else {
+    const auto offset = plan.append(file.source(), std::move(bytes), Size{4},
+                                    "the notes with the sleds do not fit their old place");
+    if (!offset) return tl::unexpected(offset.error());
+    auto done = headers.set(notes, SectionField::offset, offset->value, "the notes have moved");
+    if (!done) return done;
+  }
+  if (size == notes.size.value) return {};
+  return headers.set(notes, SectionField::size, size, "the size of the notes");
+}
+
+}  // namespace reprobe

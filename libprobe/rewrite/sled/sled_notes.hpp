@@ -1,0 +1,25 @@
+// The notes of a file whose sites have moved to sleds: locations and arguments follow them.
+#pragma once
+
+#include <map>
+
+#include "libprobe/audit/probe.hpp"
+#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/rewrite/section_table.hpp"
+#include "libprobe/rewrite/sled/emit.hpp"
+
+namespace reprobe {
+
+// The one section of notes. Error refused: there is none, or its notes cannot be rewritten: several
+// sections, a loaded one, notes that are not understood, relocations kept by --emit-relocs.
+[[nodiscard]] Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probes);
+
+// Plans the new contents of the section: in place where they fit, otherwise at the end of the file.
+// Probes at sites that `moved` lacks keep their location; every note gets `base`. Errors: refused
+// (a note does not read back), internal.
+[[nodiscard]] Result<void> move_notes(Plan& plan, SectionTable& headers, const ElfFile& file,
+                                      const ProbeFile& probes, const Section& notes,
+                                      const std::map<std::uint64_t, MovedSite>& moved,
+                                      VirtAddr base);
+
+}  // namespace reprobe

@@ -1,0 +1,225 @@
+#include "libprobe/verify/compare_code.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <span>
+
+#include "libprobe/code/decoder.hpp"
+
+namespace reprobe {
+namespace {
+
+constexpr Size kLongest{15};
+// Far more than a stub holds: a way that does not come back by then is not proven.
+constexpr unsigned kMostSteps = 256;
+
+// What a guarded sled has around it. The two have no effect together.
+constexpr std::array<std::uint8_t, 5> kLower{0x48, 0x8d, 0x64, 0x24, 0x80};  // lea -128(%rsp),%rsp
+constexpr std::array<std::uint8_t, 8> kRaise{0x48, 0x8d, 0xa4, 0x24,
+                                             0x80, 0x00, 0x00, 0x00};  // lea 128(%rsp),%rsp
+
+bool equals(ByteView bytes, std::span<const std::uint8_t> codes) {
+  return std::ranges::equal(bytes, codes, {},
+                            [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
+}
+
+// The condition code of 70+cc rel8 and 0f 80+cc rel32: the last opcode byte.
+std::uint8_t condition(const CodeInstruction& code, ByteView bytes) {
+  return std::to_integer<std::uint8_t>(bytes[code.branch_field->at - 1]) & 0xf;
+}
+
+// The bytes without the fields that depend on the instruction's own address.
+Bytes masked(const CodeInstruction& code, ByteView bytes) {
+  Bytes result(bytes.begin(), bytes.end());
+  for (const auto& field : {code.branch_field, code.rip_field}) {
+    if (!field || field->at + field->width > result.size()) continue;
+    std::fill_n(result.begin() + static_cast<std::ptrdiff_t>(field->at), field->width,
+                std::byte{0});
+  }
+  return result;
+}
+
+// Follows execution in one file. Nops and direct jumps have no effect but to lead on; the sites
+// (or their sleds) that they pass are kept.
+class Walker {
+ public:
+  Walker(const ElfFile& file, const Decoder& decoder, VirtAddr at, const SledOf& site_at)
+      : file_(file), decoder_(decoder), site_at_(site_at), at_(at) {}
+
+  // To the next instruction that does something, or to `goal`. False: there is none.
+  bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
+    for (; steps_ < kMostSteps; ++steps_) {
+      if (at_ == goal) return true;
+      if (const auto site = site_at_(at_)) sites_.push_back(*site);
+      code_ = decoder_.decode_operands(file_.bytes_at(at_, kLongest), at_);
+      if (!code_ || code_->opaque) return false;
+      visited_.push_back(at_);
+      if (code_->kind == InstructionKind::nop || (guards && is_guard())) {
+        at_ = code_->end();
+      } else if (code_->kind == InstructionKind::jump && code_->target) {
+        at_ = *code_->target;
+      } else {
+        return !lowered_;
+      }
+    }
+    return false;
+  }
+  void next() {
+    at_ = code_->end();
+    ++steps_;
+  }
+
+  [[nodiscard]] VirtAddr at() const { return at_; }
+  [[nodiscard]] const CodeInstruction& code() const { return *code_; }
+  [[nodiscard]] ByteView bytes() const { return file_.bytes_at(code_->address, code_->size); }
+  [[nodiscard]] std::vector<VirtAddr>& sites() { return sites_; }
+  [[nodiscard]] const std::vector<VirtAddr>& visited() const { return visited_; }
+
+ private:
+  // Lower, nops, raise: in this order.
+  bool is_guard() {
+    const ByteView bytes = file_.bytes_at(at_, code_->size);
+    if (!equals(bytes, lowered_ ? std::span<const std::uint8_t>(kRaise)
+                                : std::span<const std::uint8_t>(kLower))) {
+      return false;
+    }
+    lowered_ = !lowered_;
+    return true;
+  }
+
+  const ElfFile& file_;
+  const Decoder& decoder_;
+  const SledOf& site_at_;
+  VirtAddr at_;
+  std::optional<CodeInstruction> code_;
+  bool lowered_{};
+  unsigned steps_{};
+  std::vector<VirtAddr> sites_;
+  std::vector<VirtAddr> visited_;
+};
+
+class FunctionComparer {
+ public:
+  FunctionComparer(const FunctionFlow& flow, const ElfFile& before, const ElfFile& after,
+                   const Decoder& decoder, const SledOf& site_of, const SledOf& sled_of)
+      : flow_(flow),
+        before_(before),
+        after_(after),
+        decoder_(decoder),
+        site_of_(site_of),
+        sled_of_(sled_of) {}
+
+  ComparedCode run() {
+    for (std::size_t i = 0; i < flow_.code.size(); ++i) {
+      const CodeInstruction& code = flow_.code[i];
+      if (same_bytes(code)) continue;
+      const bool inside = flow_.target_between(code.address, code.end());
+      const bool entered = is_target(code.address);
+      const bool known = !entered && (visited_.contains(code.address.value) || is_dead(i));
+      if (!inside && (known || walk(code.address))) {
+        result_.proven.emplace_back(code.address, code.end());
+      } else {
+        add_finding(code.address, inside ? "a target inside the instruction" : why_);
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  [[nodiscard]] bool same_bytes(const CodeInstruction& code) const {
+    return std::ranges::equal(before_.bytes_at(code.address, code.size),
+                              after_.bytes_at(code.address, code.size));
+  }
+  // A site that execution only reaches from the instruction before it is none.
+  [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }
+
+  // Filler behind the end of a block: nothing reaches it.
+  [[nodiscard]] bool is_dead(std::size_t i) const {
+    for (; flow_.complete && i != 0; --i) {
+      const CodeInstruction& code = flow_.code[i];
+      const bool filler = code.kind == InstructionKind::nop || code.kind == InstructionKind::trap;
+      if (!filler || flow_.target(code.address) != 0) return false;
+      if (flow_.code[i - 1].ends_block()) return true;
+    }
+    return false;
+  }
+
+  // Both ways from the address do the same until they meet.
+  bool walk(VirtAddr start) {
+    Walker old(before_, decoder_, start, site_of_);
+    Walker now(after_, decoder_, start, sled_of_);
+    for (;;) {
+      if (!old.settle(false)) return no("the original's way does not come back");
+      // A guard that the original has itself is an instruction as any other.
+      if (!now.settle(!is_guard_like(old))) return no("the result's way does not come back");
+      if (old.at() == now.at()) break;
+      if (!same(old.code(), old.bytes(), now)) return no("an instruction differs");
+      if (old.code().ends_block()) break;
+      old.next();
+      now.next();
+    }
+    if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
+    for (const VirtAddr at : old.visited()) visited_.insert(at.value);
+    return true;
+  }
+
+  static bool is_guard_like(const Walker& walker) {
+    return equals(walker.bytes(), kLower) || equals(walker.bytes(), kRaise);
+  }
+
+  // The same operation on the same operands. A call may go through a stub of sleds.
+  bool same(const CodeInstruction& old, ByteView old_bytes, Walker& now) {
+    const CodeInstruction& code = now.code();
+    if (old.kind != code.kind || old.rip_target != code.rip_target) return false;
+    if (old.kind == InstructionKind::call && old.target != code.target) {
+      Walker stub(after_, decoder_, *code.target, sled_of_);
+      const bool arrives = stub.settle(false, old.target) && stub.at() == *old.target;
+      std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
+      return arrives;
+    }
+    if (old.target != code.target) return false;
+    if (old.kind == InstructionKind::conditional) {
+      return condition(old, old_bytes) == condition(code, now.bytes());
+    }
+    return masked(old, old_bytes) == masked(code, now.bytes());
+  }
+
+  bool no(const char* why) {
+    why_ = why;
+    return false;
+  }
+
+  void add_finding(VirtAddr at, const std::string& why) {
+    Finding finding;
+    finding.rule = "verify-code";
+    finding.severity = Severity::error;
+    finding.site = at.value;
+    finding.message = fmt::format("{:#x} in {} is not proven to do what it did: {}", at.value,
+                                  flow_.function.name, why);
+    result_.findings.push_back(std::move(finding));
+  }
+
+  const FunctionFlow& flow_;
+  const ElfFile& before_;
+  const ElfFile& after_;
+  const Decoder& decoder_;
+  const SledOf& site_of_;
+  const SledOf& sled_of_;
+  std::set<std::uint64_t> visited_;  // in the original, on the proven ways
+  std::string why_;
+  ComparedCode result_;
+};
+
+}  // namespace
+
+ComparedCode compare_code(const FunctionFlow& flow, const ElfFile& before, const ElfFile& after,
+                          const SledOf& site_of, const SledOf& sled_of) {
+  const auto decoder = Decoder::open(before.header(), false);
+  if (!decoder) return {};  // no flow can have been read without one
+  return FunctionComparer(flow, before, after, *decoder, site_of, sled_of).run();
+}
+
+}  // namespace reprobe

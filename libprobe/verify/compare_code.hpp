@@ -1,0 +1,34 @@
+// Proves that rewritten functions still do what they did: from every place whose bytes differ,
+// execution in the original and in the result passes the same instructions, in the same order,
+// until both are at the same place. Nops and direct jumps do nothing but lead on. x86-64.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "libprobe/code/flow.hpp"
+#include "libprobe/elf/file.hpp"
+#include "libprobe/finding.hpp"
+
+namespace reprobe {
+
+// The site (by its address in the original) whose note names this address.
+using SledOf = std::function<std::optional<VirtAddr>(VirtAddr)>;
+
+struct ComparedCode {
+  // Instructions of the original that differ in the result, and the change is proven; ascending,
+  // as [begin, end).
+  std::vector<std::pair<VirtAddr, VirtAddr>> proven;
+  std::vector<Finding> findings;  // rule verify-code
+};
+
+// Compares the function of `flow`, which was read from `before`, with what the result has there.
+// `site_of` answers for addresses of the original, `sled_of` for those of the result: execution
+// must pass them in the same order.
+[[nodiscard]] ComparedCode compare_code(const FunctionFlow& flow, const ElfFile& before,
+                                        const ElfFile& after, const SledOf& site_of,
+                                        const SledOf& sled_of);
+
+}  // namespace reprobe
