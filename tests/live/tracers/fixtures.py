@@ -3,6 +3,7 @@
 A fixture's truth is in its symbols (fixtures/sdt_site.h): a symbol a site. What is stripped or
 changed has the truth of the file it was made of."""
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 
@@ -16,8 +17,10 @@ LINKERS = {"lld-14": "ld.lld-14", "lld-19": "ld.lld-19", "mold": "ld.mold", "gol
            "bfd": "ld.bfd"}
 KINDS = {"pie": (["-fPIE"], ["-pie"]), "nopie": (["-fno-pie"], ["-no-pie"]),
          "shared": (["-fPIC", "-DSHARED"], ["-shared"])}
-# lld and mold lay small files out so that no semaphore can rise; the fixture relro is that.
-NORELRO = ["-Wl,-z,norelro"]
+# lld and mold let two writable segments of a small file share a page of it, and no semaphore there
+# can rise; the fixtures "in a RELRO page" and "in a shared page" are such.
+RISING = {"lld": ["-Wl,-z,norelro"], "mold": ["-Wl,-z,separate-loadable-segments"]}
+NORELRO = RISING["lld"]
 GC = ["-Wl,--gc-sections"]
 
 
@@ -28,15 +31,15 @@ class Fixture:
     original: str
     twin: str  # whose symbols say what is live
     program: str = ""  # what loads a shared object
-    relocations: bool = False  # BOLT may move its functions
-    lost: tuple = ()  # names whose note is lost for good
+    rule: str = ""  # that `audit` names
     repairable: bool = True  # after `fix` every tool is right
+    lost: tuple = ()  # names whose notes are of no use: `fix` removes them
     sites: dict = field(default_factory=dict)  # (provider, name) -> addresses
     passed: dict = field(default_factory=dict)  # (provider, name) -> how often the program does
 
     @property
     def names(self):
-        return [*self.sites, (PROVIDER, "gone")]
+        return list(dict.fromkeys([*self.sites, (PROVIDER, "gone")]))
 
     @property
     def command(self):
@@ -75,17 +78,18 @@ class Builder:
                    for source, flags in parts if flags is not None]
         out = self.file(name)
         must("gcc", *link_flags, "-B" + self.file("tools/" + linker),
-             "-fuse-ld=" + linker.split("-")[0], *options, *objects, "-o", out)
+             "-fuse-ld=" + linker.split("-")[0], *objects, *options, "-o", out)
         return out
 
     def add(self, name, file, twin=None, **attributes):
-        os.makedirs(self.file("run/" + name))
-        copy = self.file(f"run/{name}/{os.path.basename(file)}")
+        folder = self.file("run/" + slug(name))
+        os.makedirs(folder)
+        copy = os.path.join(folder, os.path.basename(file))
         shutil.copy(file, copy)
         self.fixtures.append(Fixture(name, copy, file, twin or file, **attributes))
 
     def changed(self, name, file, change, **attributes):
-        out = self.file(name.replace(" ", "-"))
+        out = self.file(slug(name))
         with open(file, "rb") as source:
             data = bytearray(source.read())
         change(data)
@@ -93,6 +97,11 @@ class Builder:
             target.write(data)
         shutil.copymode(file, out)
         self.add(name, out, file, **attributes)
+
+
+def slug(name):
+    """Not all tracers can do with blanks and commas in a path."""
+    return re.sub(r"\W+", "-", name)
 
 
 def must(*command):
@@ -112,58 +121,80 @@ def collected(builder):
     program = host(builder)
     for linker in LINKERS:
         for kind in KINDS:
-            options = GC + ([] if linker in ("gold", "bfd") else NORELRO)
+            options = GC + RISING.get(linker.split("-")[0], [])
             # gold cannot link notes whose code it drops: nothing is dead there.
             work = ["-DNO_DEAD"] if linker == "gold" else []
             file = builder.link(f"{linker}-{kind}", linker, kind, options, work)
-            builder.add(f"{linker} {kind}", file, program=program if kind == "shared" else "")
+            builder.add(f"{linker} {kind}", file, program=program if kind == "shared" else "",
+                        rule="base-missing" if linker != "bfd" else "")
     file = builder.link("emit-relocs", "lld-19", "pie", [*GC, *NORELRO, "-Wl,--emit-relocs"])
-    builder.add("lld-19 pie, --emit-relocs", file, relocations=True)
+    builder.add("lld-19 pie, --emit-relocs", file, rule="dangling")
 
 
 def notes(builder, healthy):
     """The table of consumers.md, and what else is wrong with headers and bases."""
-    for name, change in {
-            "sh_addralign 8": mutate.header("align", 8),
-            "sh_addralign 16": mutate.header("align", 16),
-            "sh_addralign 1": mutate.header("align", 1),
-            "SHF_ALLOC": mutate.alloc,
-            "padding outside sh_size": mutate.padding_outside,
-            "descsz counts the padding": mutate.padding_inside,
-            "type 4 first": mutate.first_type(4),
-            "location 0 first": mutate.first_location(0),
-            "base 0, section kept": mutate.no_base,
-            "prelinked": mutate.prelinked,
-            "notes before .probes": mutate.section_order}.items():
-        builder.changed(name, healthy, change)
+    builder.changed("location 0 first", healthy, mutate.first_location(0), rule="dangling",
+                    lost=("work",))
+    for name, change, rule in (
+            ("sh_addralign 8", mutate.header("align", 8), "note-align"),
+            ("sh_addralign 16", mutate.header("align", 16), "note-align"),
+            ("sh_addralign 1", mutate.header("align", 1), "note-align"),
+            ("SHF_ALLOC", mutate.alloc, "note-alloc"),
+            ("padding outside sh_size", mutate.padding_outside, "note-padding"),
+            ("descsz counts the padding", mutate.padding_inside, "note-descsz"),
+            ("type 4 first", mutate.first_type(4), "note-type"),
+            ("base 0, section kept", mutate.no_base, "base-shift"),
+            ("prelinked", mutate.prelinked, "base-shift"),
+            ("notes before .probes", mutate.section_order, "section-order")):
+        builder.changed(name, healthy, change, rule=rule)
+    builder.add("two note sections", two_sections(builder), rule="note-sections")
     file = builder.link("foreign", "bfd", "pie", [], ["-DNO_DEAD", "-DFOREIGN_NOTE"])
-    builder.add("foreign note", file)
-    builder.add("base in another segment", builder.link("delta", "lld-19", "pie", NORELRO,
-                                                        ["-DNO_DEAD"]))
+    builder.add("foreign note", file, rule="note-foreign")
+    file = builder.link("delta", "lld-19", "pie", NORELRO, ["-DNO_DEAD"])
+    builder.add("base in another segment", file, rule="base-delta")
+
+
+def two_sections(builder):
+    """The notes of guard.c in a section of their own, named alike after the link."""
+    flags = ["-fPIE", "-DNO_DEAD"]
+    objects = [builder.compiled(source, flags) for source in ("work.c", "guard.c", "semaphore.c")]
+    apart, out = builder.file("apart.o"), builder.file("two-sections")
+    must("objcopy", "--rename-section", ".note.stapsdt=.note.other", objects[1], apart)
+    must("gcc", "-pie", "-fuse-ld=bfd", objects[0], apart, objects[2], "-o", out)
+    must("objcopy", "--rename-section", ".note.other=.note.stapsdt", out)
+    return out
 
 
 def semaphores(builder, healthy):
-    def bfd(name, **parts):
-        return builder.link(name, "bfd", "pie", [], ["-DNO_DEAD"], **parts)
+    def bfd(name, kind="pie", options=(), **parts):
+        return builder.link(name, "bfd", kind, [*options], ["-DNO_DEAD"], **parts)
 
-    for name, flag in {"in .data": "IN_DATA", "in .bss": "IN_BSS", "read-only": "READ_ONLY",
-                       "odd address": "ODD"}.items():
-        builder.add(f"semaphore {name}", bfd(flag, semaphore=["-D" + flag]))
-    builder.changed("semaphore in an executable segment", healthy, mutate.segment_flags(mutate.PF_X))
-    builder.add("semaphore in a RELRO page",
-                builder.link("relro", "lld-19", "pie", [], ["-DNO_DEAD"]))
-    builder.add("semaphore field 0, symbol there", bfd("field", guard=["-DFIELD_ZERO"]))
-    builder.changed("semaphore field 2, symbol there", healthy, mutate.semaphore_nowhere)
-    builder.add("semaphores of two probes at one site",
-                bfd("second", guard=["-DSECOND"], semaphore=["-DSECOND"]))
-    # The library asks another module's counter.
-    file = builder.link("undefined.so", "bfd", "shared", [], ["-DNO_DEAD"], semaphore=None)
-    builder.add("semaphore undefined", file, program=host(
-        builder, "definer", "-DDEFINES_SEMAPHORE", "-rdynamic"))
-    library = builder.link("libcopied.so", "bfd", "shared", [], ["-DNO_DEAD"],
-                           semaphore=["-DEXPORTED"])
-    program = builder.file("copier")
-    builder.add("semaphore copied", library, program=program)
-    # Without a DT_SONAME the program asks for the path that it was linked with.
-    must("gcc", "-O1", "-fno-pie", "-no-pie", os.path.join(SOURCES, "copier.c"),
-         builder.fixtures[-1].path, "-o", program)
+    def beyond_repair(name, file, rule, **attributes):
+        builder.add(f"semaphore {name}", file, rule="semaphore-" + rule, repairable=False,
+                    **attributes)
+
+    builder.add("semaphore in .data", bfd("data", semaphore=["-DIN_DATA"]),
+                rule="semaphore-section")
+    builder.add("semaphore field 0, symbol there", bfd("field", guard=["-DFIELD_ZERO"]),
+                rule="semaphore-undefined")
+    builder.changed("semaphore field 2, symbol there", healthy, mutate.semaphore_nowhere,
+                    rule="semaphore-dangling")
+    for name, flag, rule in (("in .bss", "IN_BSS", "nobits"),
+                             ("read-only", "READ_ONLY", "readonly"), ("odd address", "ODD", "odd")):
+        beyond_repair(name, bfd(flag, semaphore=["-D" + flag]), rule)
+    builder.changed("semaphore in an executable segment", healthy,
+                    mutate.segment_flags(mutate.PF_X), rule="semaphore-executable",
+                    repairable=False)
+    beyond_repair("in a RELRO page", builder.link("relro", "lld-19", "pie", [], ["-DNO_DEAD"]),
+                  "relro-page")
+    beyond_repair("in a shared page",
+                  builder.link("page", "mold", "pie", NORELRO, ["-DNO_DEAD"]), "relro-page")
+    beyond_repair("of each of two probes at one site",
+                  bfd("second", guard=["-DSECOND"], semaphore=["-DSECOND"]), "conflict")
+    # In another module.
+    definer = host(builder, "definer", "-DDEFINES_SEMAPHORE", "-rdynamic")
+    beyond_repair("undefined", bfd("undefined.so", "shared", semaphore=None), "undefined",
+                  program=definer)
+    library = builder.file("semaphore.so")
+    must("gcc", "-shared", builder.compiled("semaphore.c", ["-fPIC", "-DEXPORTED"]), "-o", library)
+    beyond_repair("copied", bfd("copied", "nopie", [library], semaphore=None), "copied")

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 
 import elfparts
 import truth
+from common import REFUSED, run
 from fixtures import HITS
-from tools import bpftrace, eu_readelf, gdb, libbpf, perf, readelf, systemtap, tplist
+from tools import bolt, bpftrace, eu_readelf, gdb, libbpf, perf, readelf, systemtap, tplist
 
 # In the table's order. A tool lists by address, by offset in the file or by name alone.
 BY_ADDRESS, BY_OFFSET, BY_NAME = "address", "offset", "name"
 LISTED = {"readelf": BY_ADDRESS, "eu-readelf": BY_ADDRESS, "gdb": BY_ADDRESS, "systemtap": BY_ADDRESS,
           "bcc": BY_ADDRESS, "bpftrace": BY_NAME, "perf": BY_OFFSET}
-TOOLS = ["readelf", "eu-readelf", "gdb", "systemtap", "perf", "bcc", "bpftrace", "libbpf"]
+TOOLS = ["readelf", "eu-readelf", "gdb", "systemtap", "perf", "bcc", "bpftrace", "libbpf", "bolt"]
 
 
 @dataclass
 class Result:
     listed: Counter = None  # (provider, name, place); None: the tool has no list
     hits: dict = None  # (provider, name) -> hits or REFUSED; None: the tool is not asked to count
+    error: str = ""  # BOLT: why there is no file, or one whose probes are other ones
 
 
 def find_sites(fixtures):
@@ -28,7 +30,7 @@ def find_sites(fixtures):
     files = dict(zip(twins, truth.load(twins)[0]))
     for f in fixtures:
         twin = files[f.twin]
-        f.sites = {key: sorted(places) for key, places in twin.sites.items() if key[1] not in f.lost}
+        f.sites = {key: sorted(places) for key, places in twin.sites.items()}
         f.passed = {key: HITS if key[1] != "gone" else 0 for key in f.sites}
 
 
@@ -62,11 +64,13 @@ class Bench:
         if problem := libbpf.build(folder):
             raise SystemExit(f"FAILED: libbpf_attach: {problem}")
 
+    def hits(self, file, keys, command):
+        return {"libbpf": libbpf.counts(file, keys, command, self.folder),
+                "bpftrace": bpftrace.counts(file, keys, command)}
+
     def cannot_trace(self, f):
         """Where a file without any fault cannot be traced, it is the environment."""
-        keys = list(f.sites)
-        for tool, hits in {"libbpf": libbpf.counts(f.path, keys, f.command, self.folder),
-                           "bpftrace": bpftrace.counts(f.path, keys, f.command)}.items():
+        for tool, hits in self.hits(f.path, list(f.sites), f.command).items():
             if hits != f.passed:
                 return f"{tool} cannot trace here: {hits}"
         return ""
@@ -83,18 +87,34 @@ class Bench:
 
     def one(self, f):
         keys = list(f.sites)
-        cache = os.path.join(self.folder, "perf", f.name.replace(" ", "-"))
-        shutil.rmtree(cache, ignore_errors=True)
+        cache = os.path.join(os.path.dirname(f.path), "perf")
         os.makedirs(cache)
-        return {
+        results = {
             "readelf": Result(readelf.lists(f.path)),
             "eu-readelf": Result(eu_readelf.lists(f.path)),
             "gdb": Result(gdb.lists(f.path), gdb.counts(f.path, keys, f.command)),
             "perf": Result(perf.lists(f.path, cache), perf.counts(f.path, keys, f.command, cache)),
             "bcc": Result(tplist.lists(f.path)),
             "bpftrace": Result(bpftrace.lists(f.path), bpftrace.counts(f.path, keys, f.command)),
-            "libbpf": Result(None, libbpf.counts(f.path, keys, f.command, self.folder)),
+            # It has no list: whether it attaches to what is dead shows only where it is asked to.
+            "libbpf": Result(None, libbpf.counts(f.path, f.names, f.command, self.folder)),
         }
+        # perf's cache is a hard link to the file, and `fix` refuses files with two names.
+        shutil.rmtree(cache)
+        results["bolt"] = Result(error=self.bolt(f, results["libbpf"].hits))
+        return results
+
+    def bolt(self, f, hits):
+        """The file that BOLT writes runs, and libbpf counts there what it counts in its input."""
+        out = f.path + ".bolt"
+        if bolt.update(f.path, out):
+            return "fails"
+        command = [out if part == f.path else part for part in f.command]
+        if run(*command).stdout != run(*f.command).stdout:
+            return "breaks it"
+        now = libbpf.counts(out, f.names, command, self.folder)
+        changed = sorted(key[1] for key in hits if hits[key] != now[key])
+        return f"loses {', '.join(changed)}" if changed else ""
 
 
 def same(first, second):
@@ -102,5 +122,48 @@ def same(first, second):
         return one.read() == other.read()
 
 
-def compare_audit(test, f, stage, results, consumers):
-    pass
+# Tool: the audit's name for it, and the steps of its failures that the tool shows here. tplist and
+# stap -p2 do not attach.
+ATTACHES = {"list", "attach", "semaphore", "argument", "dangling"}
+FINDS = {"list", "attach", "dangling"}
+JUDGED = {"gdb": ("gdb", ATTACHES), "systemtap": ("systemtap", FINDS), "perf": ("perf", ATTACHES),
+          "bcc": ("bcc", FINDS), "bpftrace": ("bpftrace-0.17", ATTACHES),
+          "libbpf": ("libbpf-1.1", ATTACHES)}
+
+
+def did_wrong(f, tool, result):
+    """The names that the tool did not list and count as it should, with what it did."""
+    wrong = {}
+    if result.listed is not None:
+        expected = expected_list(f, LISTED[tool])
+        for listed, what in ((expected - result.listed, "missing"),
+                             (result.listed - expected, "listed wrongly")):
+            # perf reads names out of misplaced notes.
+            for provider, name in {(p, n) for p, n, _ in listed} & set(f.names):
+                wrong.setdefault((provider, name), []).append(what)
+    for key, hits in (result.hits or {}).items():
+        if hits != f.passed.get(key, REFUSED):
+            wrong.setdefault(key, []).append(f"counts {hits}" if hits != REFUSED else "refused")
+    return wrong
+
+
+def disagreements(f, results, consumers):
+    """Where the audit does not name the probes that a tool fails, or names others."""
+    for tool, (consumer, steps) in JUDGED.items():
+        if consumer not in consumers:
+            yield f"no verdict for {consumer}"
+            continue
+        did = did_wrong(f, tool, results[tool])
+        said = {}
+        for failure in consumers[consumer]["failures"]:
+            if failure["what"] in steps:
+                said.setdefault((failure["provider"], failure["name"]), []).append(
+                    f"{failure['what']}: {failure['reason']}")
+        for key in sorted(set(did) ^ set(said)):
+            yield (f"{consumer} {':'.join(key)}: it did: {', '.join(did.get(key, ['right']))}; "
+                   f"audit says: {', '.join(said.get(key, ['ok']))}")
+    # BOLT refuses the file, not a probe.
+    did, said = results["bolt"].error, consumers.get("bolt", {}).get("failures", [])
+    if bool(did) != bool(said):
+        yield (f"bolt: it did: {did or 'right'}; audit says: "
+               f"{', '.join(failure['reason'] for failure in said) or 'ok'}")

@@ -3,12 +3,13 @@ import measure
 from common import REFUSED
 from measure import TOOLS
 
+RIGHT = "ok"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
 def cell(f, tool, result):
-    """`ok`, or what is wrong with what the tool listed and counted."""
-    faults = []
+    """RIGHT, or what is wrong with what the tool listed and counted."""
+    faults = [result.error] if result.error else []
     if result.listed is not None:
         expected = measure.expected_list(f, measure.LISTED[tool])
         good = sum((expected & result.listed).values())
@@ -17,23 +18,25 @@ def cell(f, tool, result):
             faults.append(f"lists {good} of {sum(expected.values())}")
         if strange:
             faults.append(f"{strange} wrong")
-    for (_, name), hits in sorted((result.hits or {}).items()):
-        right = f.passed[(_, name)]
-        if hits == REFUSED:
-            faults.append(f"{name} refused")
-        elif hits != right:
-            faults.append(f"{name} counts " + ("0" if hits == 0 else "wrong"))
-    return ", ".join(faults) or "ok"
+    for key, hits in sorted((result.hits or {}).items()):
+        if hits == f.passed.get(key, REFUSED):
+            continue
+        what = {REFUSED: "refused", 0: "counts 0"}.get(hits, "counts wrong")
+        faults.append(f"{key[1]} {what}")
+    return ", ".join(faults) or RIGHT
+
+
+def cells(fixtures, results):
+    return {f.name: {tool: cell(f, tool, results[f.name][tool]) for tool in TOOLS}
+            for f in fixtures}
 
 
 def render(fixtures, before, after):
     lines = ["| fixture | " + " | ".join(TOOLS) + " |", "|---" * (len(TOOLS) + 1) + "|"]
     for f in fixtures:
-        cells = []
-        for tool in TOOLS:
-            was, now = (cell(f, tool, results[f.name][tool]) for results in (before, after))
-            cells.append(was if was == now else f"{was} → {now}")
-        lines.append(f"| {f.name} | " + " | ".join(cells) + " |")
+        pairs = [(before[f.name][tool], after[f.name][tool]) for tool in TOOLS]
+        lines.append(f"| {f.name} | " + " | ".join(
+            was if was == now else f"{was} → {now}" for was, now in pairs) + " |")
     return "\n".join(lines) + "\n"
 
 

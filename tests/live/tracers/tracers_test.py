@@ -20,49 +20,12 @@ from multiprocessing.pool import ThreadPool
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
 # pylint: disable=wrong-import-position
+import environment
 import fixtures
 import measure
 import table
-from common import run
+from common import PROVIDER, run
 from tools import bolt, bpftrace, eu_readelf, gdb, libbpf, perf, readelf, systemtap, tplist
-
-TRACEFS = "/sys/kernel/tracing"
-
-
-def skip(reason):
-    print(f"SKIP: {reason}")
-    sys.exit(77)
-
-
-def need_kernel():
-    if os.uname().machine != "x86_64":
-        skip("the programs are written for x86-64")
-    if os.geteuid() != 0:
-        skip("tracing needs root")
-    if not os.path.exists("/sys/bus/event_source/devices/uprobe"):
-        skip("this kernel has no uprobes")
-    if not os.path.exists(TRACEFS + "/trace"):
-        # A mount namespace of its own leaves the machine as it was.
-        if os.environ.get("TRACERS_TEST_NAMESPACE"):
-            if run("mount", "-t", "tracefs", "none", TRACEFS).returncode:
-                skip("no tracefs")
-        elif run("unshare", "--mount", "true").returncode:
-            skip("no tracefs, and no right to mount it")
-        else:
-            os.environ["TRACERS_TEST_NAMESPACE"] = "1"
-            os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
-
-
-def need_tools():
-    """scripts/packages brings all of them: what is missing is a failure."""
-    programs = [t.PROGRAM for t in (bolt, bpftrace, eu_readelf, gdb, libbpf, perf, readelf,
-                                    systemtap, tplist)]
-    missing = [p for p in [*programs, *fixtures.LINKERS.values(), "gcc", "eu-elflint", "eu-strip",
-                           "strip", "llvm-strip-14"] if not shutil.which(p)]
-    if missing:
-        print(f"FAILED: missing, though scripts/packages names them: {', '.join(missing)}")
-        sys.exit(1)
-
 
 class Test:
     def __init__(self, reprobe, folder):
@@ -74,27 +37,36 @@ class Test:
         self.failures.append(text)
         print(f"FAILED: {text}", flush=True)
 
-    def audit(self, file):
-        """The `consumers` object of the file's audit."""
-        said = run(self.reprobe, "audit", "--json", file)
+    def audit(self, f):
+        """The file's object of `audit --json`."""
+        said = run(self.reprobe, "audit", "--json", f.path)
         try:
-            return json.loads(said.stdout)["files"][0].get("consumers", {})
+            return json.loads(said.stdout)["files"][0]
         except (ValueError, KeyError, IndexError):
-            self.fail(f"{file}: audit --json: exit {said.returncode}, {said.stderr.strip()[:200]}")
-            return {}
+            self.fail(f"{f.name}: audit --json: exit {said.returncode}, {said.stderr.strip()}")
+            return {"findings": [], "consumers": {}}
+
+    def check_audit(self, f, stage, results, audit, expect_rule):
+        rules = sorted({finding["rule"] for finding in audit["findings"]})
+        if expect_rule and f.rule not in rules:
+            self.fail(f"{f.name} {stage}: audit does not name {f.rule}, but {rules}")
+        for difference in measure.disagreements(f, results, audit.get("consumers", {})):
+            self.fail(f"{f.name} {stage}: {difference}")
 
     def fix(self, f):
         said = run(self.reprobe, "fix", f.path)
-        if said.returncode:
+        # 4: something stays as it is.
+        if said.returncode not in ((0,) if f.repairable else (0, 4)):
             self.fail(f"{f.name}: fix: exit {said.returncode}: {said.stderr.strip()}")
-        return said.stderr.strip()
+        for name in f.lost:
+            del f.sites[(PROVIDER, name)], f.passed[(PROVIDER, name)]
 
 
 def lint(path):
     said = run("eu-elflint", path)
-    # Section numbers may change, complaints must not.
-    return set(re.sub(r"\[ *\d+\]", "[N]", (said.stdout + said.stderr).replace(path, "FILE"))
-               .splitlines()) - {"No errors"}
+    # Numbers of sections and places of notes may change, complaints must not.
+    return set(re.sub(r"\[ *\d+\]|at offset \d+", "N", said.stdout + said.stderr)
+               .replace(path, "FILE").splitlines()) - {"No errors"}
 
 
 def output(f):
@@ -121,8 +93,11 @@ def main():
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--only", default="*")
     options = parser.parse_args()
-    need_kernel()
-    need_tools()
+    environment.need_kernel()
+    environment.need_tools([t.PROGRAM for t in (bolt, bpftrace, eu_readelf, gdb, libbpf, perf,
+                                                readelf, systemtap, tplist)] +
+                           [*fixtures.LINKERS.values(), "gcc", "eu-elflint", "eu-strip", "strip",
+                            "llvm-strip-14"])
     with tempfile.TemporaryDirectory(prefix="reprobe-tracers-") as folder:
         test = Test(os.path.abspath(options.reprobe), folder)
         failed = check(test, build(folder, options.only), options)
@@ -130,32 +105,55 @@ def main():
     return 1 if failed else 0
 
 
+STRIPPED = {"lld-19 pie", "mold shared"}
+STRIPS = [["strip"], ["strip", "-g"], ["strip", "-s"], ["eu-strip"], ["llvm-strip-14", "-g"],
+          ["llvm-strip-14", "--strip-unneeded"]]
+
+
+def check_strip(test, bench, f, strip):
+    """What keeps the notes keeps the repair."""
+    what = f"{f.name} after fix and {' '.join(strip)}"
+    out = f.path + "".join(strip)
+    made = run(*strip, "-o", out, f.path)
+    if made.returncode:
+        test.fail(f"{what}: {made.stderr.strip()}")
+    command = [out if part == f.path else part for part in f.command]
+    if run(*command).stdout != run(*f.command).stdout:
+        test.fail(f"{what}: prints {run(*command).stdout}")
+    for tool, hits in bench.hits(out, list(f.sites), command).items():
+        if hits != f.passed:
+            test.fail(f"{what}: {tool} counts {hits}")
+
+
 def check(test, chosen, options):
     bench = measure.Bench(test.folder)
-    if problem := bench.cannot_trace(chosen[0]):
-        skip(problem)
     pool = ThreadPool(os.cpu_count())
+    if problem := bench.cannot_trace(chosen[0]):
+        environment.skip(problem)
     before = bench.all(chosen, pool)
-    audits = dict(zip((f.name for f in chosen), pool.map(lambda f: test.audit(f.path), chosen)))
+    audits = dict(zip((f.name for f in chosen), pool.map(test.audit, chosen)))
     outputs = {f.name: output(f) for f in chosen}
     complaints = {f.name: lint(f.path) for f in chosen}
     for f in chosen:
-        measure.compare_audit(test, f, "before", before[f.name], audits[f.name])
+        test.check_audit(f, "before", before[f.name], audits[f.name], bool(f.rule))
+    cells = table.cells(chosen, before)
     for f in chosen:
         test.fix(f)
     after = bench.all(chosen, pool, before)
-    audits = dict(zip((f.name for f in chosen), pool.map(lambda f: test.audit(f.path), chosen)))
+    cells_after = table.cells(chosen, after)
+    audits = dict(zip((f.name for f in chosen), pool.map(test.audit, chosen)))
     for f in chosen:
-        measure.compare_audit(test, f, "after", after[f.name], audits[f.name])
+        test.check_audit(f, "after", after[f.name], audits[f.name], not f.repairable)
         if output(f) != outputs[f.name]:
             test.fail(f"{f.name}: prints {output(f)}, before {outputs[f.name]}")
         if new := lint(f.path) - complaints[f.name]:
             test.fail(f"{f.name}: eu-elflint: {sorted(new)}")
-        if f.repairable:
-            for tool, result in after[f.name].items():
-                if (cell := table.cell(f, tool, result)) != "ok":
-                    test.fail(f"{f.name}: {tool} after fix: {cell}")
-    measured = table.render(chosen, before, after)
+        for tool, cell in cells_after[f.name].items():
+            if f.repairable and cell != table.RIGHT:
+                test.fail(f"{f.name}: {tool} after fix: {cell}")
+    pool.starmap(check_strip, [(test, bench, f, strip) for f in chosen if f.name in STRIPPED
+                               for strip in STRIPS])
+    measured = table.render(chosen, cells, cells_after)
     print(measured)
     if options.page and options.only == "*":
         table.compare(test, options.page, measured, options.write)

@@ -17,19 +17,24 @@ def lists(file):
                    for line in said.splitlines() if line.startswith(prefix))
 
 
-def attach(file, keys, command):
-    """The hits of all these probes in one run; None where bpftrace does not come to run it."""
-    script = " ".join(f'usdt:{file}:{provider}:{name} {{ @["{provider}", "{name}"] = count(); }}'
+def trace(file, keys, command):
+    """What the program printed, and the hits of all these probes in one run: None where bpftrace
+    attaches nothing."""
+    probes = " ".join(f'usdt:{file}:{provider}:{name} {{ @["{provider}", "{name}"] = count(); }}'
                       for provider, name in keys)
-    said = run("bpftrace", "-e", script, "-c", shlex.join(command))
+    # Not with -c: it attaches before the program has loaded its shared objects. BEGIN runs when all
+    # is attached; its string may not be longer than 63 bytes.
+    said = run("bpftrace", "--unsafe", "-e", f'BEGIN {{ system("$COMMAND"); exit(); }} {probes}',
+               env={"COMMAND": shlex.join(command)})
     if "Attaching " not in said.stdout or "ERROR: Error attaching" in said.stderr:
-        return None
+        return said.stdout + said.stderr, None
     hits = {(m[1], m[2]): int(m[3]) for m in _HITS.finditer(said.stdout)}
-    return {key: hits.get(key, 0) for key in keys}
+    return said.stdout, {key: hits.get(key, 0) for key in keys}
 
 
 def counts(file, keys, command):
-    together = attach(file, keys, command)
+    _, together = trace(file, keys, command)
     if together:
         return together
-    return {key: (attach(file, [key], command) or {key: REFUSED})[key] for key in keys}
+    alone = {key: trace(file, [key], command)[1] for key in keys}
+    return {key: hits[key] if hits else REFUSED for key, hits in alone.items()}
