@@ -163,7 +163,7 @@ const Section* bcc_probes(const ElfFile& file) {
   const auto sections = file.sections();
   auto at = std::ranges::find_if(sections,
                                  [](const Section& s) { return (s.flags & SHF_EXECINSTR) != 0; });
-  if (at == sections.end()) at = sections.begin();
+  at = at == sections.end() ? sections.begin() : std::next(at);
   at = std::find_if(at, sections.end(), [](const Section& s) { return s.name == kProbesSection; });
   return at == sections.end() ? nullptr : &*at;
 }

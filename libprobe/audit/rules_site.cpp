@@ -1,0 +1,141 @@
+// Rules about the instruction at the site: what the kernel and libbpf make of longer nops. x86
+// only; elsewhere a site is the machine's one nop.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "libprobe/audit/redzone.hpp"
+#include "libprobe/audit/rules_parts.hpp"
+
+namespace reprobe::rules {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kNop5 = 5;
+
+// uprobes.c, is_prefix_bad: the probe gets -ENOTSUPP (524).
+bool has_refused_prefix(ByteView bytes) {
+  constexpr std::string_view kRefused = "\x26\x2e\x36\x3e\xf0";
+  constexpr std::string_view kOthers = "\x66\x67\xf2\xf3\x64\x65";
+  for (const std::byte byte : bytes) {
+    const char c = static_cast<char>(byte);
+    if (kRefused.find(c) != std::string_view::npos) return true;
+    if (kOthers.find(c) == std::string_view::npos) return false;
+  }
+  return false;
+}
+
+// The one form that Linux 7.2 takes all the same, to make a call of it.
+bool is_nop10(ByteView bytes) {
+  constexpr std::string_view kNop10{"\x66\x2e\x0f\x1f\x84\x00\x00\x00\x00\x00", 10};
+  return as_text(bytes) == kNop10;
+}
+
+// Where the kernel would put a call: Linux 6.17 to 7.1 on a five-byte nop (uprobes.c,
+// can_optimize), at the site or, with libbpf since 2026-02, behind its 90 (has_nop_combo).
+struct CallSite {
+  VirtAddr address;
+  bool behind_nop{};
+};
+
+std::optional<CallSite> call_site(const Probe& probe) {
+  const Nop& nop = probe.facts.nop;
+  if (nop.kind == NopKind::nop5 && nop.size == 1 + kNop5) {
+    return CallSite{{probe.site.value + 1}, true};
+  }
+  const bool long_nop = nop.kind == NopKind::nop5 || nop.kind == NopKind::other;
+  if (long_nop && nop.size == kNop5) return CallSite{probe.site, false};
+  return std::nullopt;
+}
+
+bool crosses_page(const CallSite& call) { return call.address.value % kPage + kNop5 > kPage; }
+
+// Red-zone answers by function: many sites may be in one.
+class RedZones {
+ public:
+  explicit RedZones(const ElfFile& file) : file_(file), budget_{file.source().size()} {}
+
+  const RedZoneUse& of(const Probe& probe) {
+    if (!probe.facts.function) return unknown_;
+    const Function& function = *probe.facts.function;
+    const auto [at, added] = known_.try_emplace({function.start.value, function.size.value});
+    if (added) at->second = may_use_red_zone(file_, function, &budget_);
+    return at->second;
+  }
+
+ private:
+  const ElfFile& file_;
+  Size budget_;
+  RedZoneUse unknown_{may_use_red_zone(file_, std::nullopt)};
+  std::map<std::pair<std::uint64_t, std::uint64_t>, RedZoneUse> known_;
+};
+
+std::string nop_text(const Probe& probe, const CallSite& call) {
+  return fmt::format("{} at {:#x}", call.behind_nop ? "nop and a 5-byte nop" : "5-byte nop",
+                     probe.site.value);
+}
+
+Finding red_zone(const Probe& probe, const CallSite& call, const RedZoneUse& use) {
+  Finding finding = about(
+      probe, "redzone-nop5", Severity::error,
+      call.behind_nop
+          ? "traced with libbpf since 2026-02 on Linux 6.17 to 7.1, the program may compute wrong "
+            "values: the kernel puts a call here, which overwrites the red zone"
+          : "traced on Linux 6.17 to 7.1, the program may compute wrong values: the kernel puts a "
+            "call here, which overwrites the red zone");
+  finding.evidence.push_back(nop_text(probe, call));
+  finding.evidence.push_back(use.reason);
+  finding.hint =
+      "compile the function with -mno-red-zone, or with a probe macro that emits one nop or "
+      "nop,nop10 (sys/sdt.h, libbpf/usdt from 2026-07)";
+  return finding;
+}
+
+Finding prefixed(const Probe& probe, bool nop10) {
+  Finding finding = about(
+      probe, "site-prefixed-nop", Severity::error,
+      nop10 ? "the kernel before Linux 7.2 refuses a probe here (error 524) or never arms it: the "
+              "nop has a segment prefix"
+            : "the kernel refuses a probe here (error 524) or never arms it: the nop has a segment "
+              "or lock prefix");
+  finding.evidence.push_back(
+      fmt::format("{}-byte nop at {:#x}", probe.facts.nop.size, probe.site.value));
+  finding.hint = "put a plain nop (90) at the site, before the long one";
+  return finding;
+}
+
+Finding page_cross(const Probe& probe, const CallSite& call) {
+  Finding finding = about(probe, "site-page-cross", Severity::note,
+                          "the 5-byte nop crosses a page: the kernel never optimises it, a hit "
+                          "always costs a trap");
+  finding.evidence.push_back(nop_text(probe, call));
+  finding.hint = "align the site to 8";
+  return finding;
+}
+
+}  // namespace
+
+void add_site_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out) {
+  const std::uint16_t machine = file.header().machine;
+  if (file.header().type == ET_REL || (machine != EM_X86_64 && machine != EM_386)) return;
+  RedZones red_zones(file);
+  for (const Probe& probe : probes.probes) {
+    if (!wanted(probe) || probe.facts.nop.kind == NopKind::none) continue;
+    const ByteView bytes = file.bytes_at(probe.site, Size{probe.facts.nop.size});
+    if (has_refused_prefix(bytes)) {
+      out.push_back(prefixed(probe, is_nop10(bytes)));
+      continue;
+    }
+    const auto call = machine == EM_X86_64 ? call_site(probe) : std::nullopt;
+    if (!call) continue;
+    if (crosses_page(*call)) {
+      out.push_back(page_cross(probe, *call));
+    } else if (const RedZoneUse& use = red_zones.of(probe); use.may_use) {
+      out.push_back(red_zone(probe, *call, use));
+    }
+  }
+}
+
+}  // namespace reprobe::rules
