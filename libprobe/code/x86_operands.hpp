@@ -15,7 +15,7 @@ namespace reprobe {
 // A set of registers: bit n is the general purpose register that ModRM and REX number n (0 rax,
 // 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8-15 r8-r15), of any width.
 using RegisterSet = std::uint32_t;
-inline constexpr unsigned kRax = 0, kRcx = 1, kRsp = 4, kRbp = 5;
+inline constexpr unsigned kRax = 0, kRcx = 1, kRdx = 2, kRsp = 4, kRbp = 5;
 inline constexpr RegisterSet kFlagsBit = 1U << 16;
 
 enum class InstructionKind : std::uint8_t {
@@ -73,6 +73,9 @@ struct CodeInstruction : Instruction {
   bool opaque{};
 
   [[nodiscard]] bool uses_rsp() const { return ((reads | writes) & (1U << kRsp)) != 0; }
+  [[nodiscard]] bool is_lea() const {
+    return encoding.map == OpcodeMap::one_byte && encoding.opcode == 0x8d;
+  }
   [[nodiscard]] bool rsp_is_memory_base() const { return memory && memory->base == kRsp; }
 };
 

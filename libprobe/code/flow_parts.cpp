@@ -1,0 +1,323 @@
+#include "libprobe/code/flow_parts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "libprobe/code/jump_table.hpp"
+#include "libprobe/code/lsda.hpp"
+
+namespace reprobe {
+namespace {
+
+// Compilers make a handful; tail calls in a file without symbols lead to more.
+constexpr std::size_t kMostParts = 256;
+// A table makes other jumps reachable, whose tables do the same.
+constexpr unsigned kMostRounds = 16;
+
+bool is_call(const CodeInstruction& code) {
+  return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
+}
+
+// Is the reference, found at its opcode's bytes, an instruction of the code?
+bool confirms(std::span<const CodeInstruction> code, const Reference& r) {
+  const auto after = std::ranges::upper_bound(code, r.source, {}, &CodeInstruction::address);
+  if (after == code.begin()) return false;
+  const CodeInstruction& holder = *std::prev(after);
+  return holder.target == r.target || holder.rip_target == r.target;
+}
+
+struct Part {
+  CodeRange range;
+  std::vector<CodeInstruction> own;  // empty for the function itself, which the question holds
+  std::span<const CodeInstruction> code;
+  std::vector<ArrivalPoint> arrivals;  // by address
+  bool entered_by_calls{};
+};
+
+class PartFinder {
+ public:
+  PartFinder(const ElfFile& file, const CodeRanges& ranges, const PartsQuestion& question)
+      : file_(file), ranges_(ranges), question_(question) {}
+
+  FunctionParts run() {
+    parts_.push_back({question_.range, {}, question_.code, {}, question_.entered_by_calls});
+    take_references();
+    take_short_jumps();
+    close_over_parts();
+    for (unsigned round = 0; out_.why_incomplete.empty(); ++round) {
+      if (round == kMostRounds) {
+        missing("jump tables that lead to ever more jump tables");
+        break;
+      }
+      if (!follow_tables()) break;
+      close_over_parts();
+    }
+    if (out_.why_incomplete.empty()) report_not_understood();
+    return std::move(out_);
+  }
+
+ private:
+  void missing(std::string why) {
+    if (out_.why_incomplete.empty()) out_.why_incomplete = std::move(why);
+  }
+
+  [[nodiscard]] Part* part_of(VirtAddr address) {
+    const auto part =
+        std::ranges::find_if(parts_, [&](const Part& p) { return p.range.contains(address); });
+    return part == parts_.end() ? nullptr : &*part;
+  }
+
+  // False where the budget is spent.
+  bool spend(std::uint64_t bytes) {
+    if (bytes > *question_.budget) {
+      *question_.budget = 0;
+      missing("too much other code belongs to it or refers to it");
+      return false;
+    }
+    *question_.budget -= bytes;
+    return true;
+  }
+
+  // The part that holds the address, decoded now where it is new; nullptr where it is no code that
+  // is known. `address` is reached or left by a jump of the function.
+  Part* reach(VirtAddr address) {
+    if (Part* known = part_of(address)) return known;
+    const auto range = ranges_.find(address);
+    if (!range) {
+      missing(fmt::format("jump to {:#x}, which lies in no known function", address.value));
+      return nullptr;
+    }
+    if (parts_.size() == kMostParts) {
+      missing("it jumps to too many other functions");
+      return nullptr;
+    }
+    if (!spend(range->end.value - range->start.value)) return nullptr;
+    auto code = ranges_.decode(*range);
+    if (!code) {
+      missing(
+          fmt::format("the code at {:#x} that belongs to it does not decode", range->start.value));
+      return nullptr;
+    }
+    Part part{*range, std::move(*code), {}, {}, false};
+    part.code = part.own;
+    parts_.push_back(std::move(part));
+    return &parts_.back();
+  }
+
+  // Something jumps there from a part or out of a table.
+  void jump_to(VirtAddr target) {
+    if (part_of(target) != nullptr) return;
+    if (ranges_.is_function(target) || ranges_.is_linkage(target)) return;
+    reach(target);
+  }
+
+  void target(VirtAddr address, TargetKinds kind) {
+    if (question_.range.contains(address)) out_.targets.push_back({address, kind});
+  }
+
+  // How control arrives at an address of a part.
+  void arrive(VirtAddr address, Arrival how) {
+    Part* part = part_of(address);
+    if (part == nullptr) return;
+    const auto at = std::ranges::lower_bound(part->arrivals, address, {}, &ArrivalPoint::address);
+    if (at != part->arrivals.end() && at->address == address) {
+      if (how == Arrival::unknown) at->how = how;
+      return;
+    }
+    part->arrivals.insert(at, {address, how});
+  }
+
+  void take_references() {
+    for (const Reference& r : question_.references) {
+      const bool inside = r.target != question_.range.start;
+      switch (r.kind) {
+        case ReferenceKind::branch:
+        case ReferenceKind::call:
+        case ReferenceKind::lea:
+          if (!question_.range.contains(r.source)) take_code_reference(r);
+          break;
+        case ReferenceKind::relocation:
+          target(r.target, kTargetRelocation);
+          if (inside) arrive(r.target, Arrival::indirect);
+          break;
+        case ReferenceKind::word:
+          target(r.target, kTargetWord);
+          if (inside) arrive(r.target, Arrival::indirect);
+          break;
+        case ReferenceKind::symbol:
+          target(r.target, kTargetSymbol);
+          if (inside) arrive(r.target, Arrival::unknown);
+          break;
+      }
+    }
+  }
+
+  // Found by its bytes: where the code around it is known, it has to be an instruction.
+  void take_code_reference(const Reference& r) {
+    const bool inside = r.target != question_.range.start;
+    // Tail calls of a function that is known to be one need no look.
+    if (!inside && (question_.entered_by_calls || r.kind != ReferenceKind::branch)) {
+      if (r.kind == ReferenceKind::branch) target(r.target, kTargetForeign);
+      return;
+    }
+    const auto range = ranges_.find(r.source);
+    bool real = true;
+    if (const Part* part = part_of(r.source)) {
+      real = confirms(part->code, r);
+    } else if (range && spend(range->end.value - range->start.value)) {
+      if (const auto code = ranges_.decode(*range)) real = confirms(*code, r);
+    }
+    if (!real) return;
+    const bool lea = r.kind == ReferenceKind::lea;
+    target(r.target, lea ? kTargetLea : kTargetForeign);
+    if (inside) arrive(r.target, lea ? Arrival::indirect : Arrival::unknown);
+    if (range && r.kind != ReferenceKind::call) reach(r.source);
+  }
+
+  // Jumps with an 8-bit displacement from the code around the function, as hand-written assembly
+  // has them.
+  void take_short_jumps() {
+    constexpr std::uint64_t reach = 2 + 128;
+    const CodeRange& range = question_.range;
+    const std::uint64_t before = range.start.value - std::min(range.start.value, reach);
+    short_jumps_in({VirtAddr{before}, range.start});
+    if (const auto behind = checked_add(range.end.value, reach))
+      short_jumps_in({range.end, VirtAddr{*behind}});
+  }
+
+  void short_jumps_in(const CodeRange& around) {
+    const ByteView bytes =
+        file_.bytes_at(around.start, Size{around.end.value - around.start.value});
+    for (std::size_t i = 0; i + 2 <= bytes.size(); ++i) {
+      const unsigned opcode = std::to_integer<unsigned>(bytes[i]);
+      const bool jump = (opcode & 0xf0) == 0x70 || (opcode & 0xfc) == 0xe0 || opcode == 0xeb;
+      if (!jump) continue;
+      const std::uint64_t byte = std::to_integer<std::uint64_t>(bytes[i + 1]);
+      const VirtAddr source{around.start.value + i};
+      const VirtAddr to{source.value + 2 + ((byte ^ 0x80) - 0x80)};
+      if (to > question_.range.start && to < question_.range.end)
+        take_code_reference({to, source, ReferenceKind::branch});
+    }
+  }
+
+  void close_over_parts() {
+    for (; closed_ < parts_.size() && out_.why_incomplete.empty(); ++closed_) {
+      for (std::size_t i = 0; i < parts_[closed_].code.size(); ++i) {
+        const CodeInstruction& code = parts_[closed_].code[i];
+        const auto to = code.target;
+        if (!to || is_call(code) || parts_[closed_].range.contains(*to)) continue;
+        jump_to(*to);
+        arrive(*to, Arrival::unknown);
+      }
+      take_landing_pads(parts_[closed_].range);
+    }
+  }
+
+  void take_landing_pads(const CodeRange& range) {
+    const auto& unwind = ranges_.unwind();
+    if (!unwind) return;
+    auto fdes = unwind->starting_in(range.start, range.end);
+    const auto first = unwind->find(range.start);
+    if (first && first->start != range.start) fdes.push_back(*first);
+    for (const Fde& fde : fdes) {
+      if (fde.start > question_.range.start) target(fde.start, kTargetFde);
+      const auto pads = landing_pads(file_, fde);
+      if (!pads) {
+        missing(fmt::format("the LSDA of the code at {:#x} cannot be read", fde.start.value));
+        return;
+      }
+      for (const VirtAddr pad : *pads) {
+        target(pad, kTargetLandingPad);
+        if (part_of(pad) == nullptr) reach(pad);
+        arrive(pad, Arrival::unknown);
+      }
+    }
+  }
+
+  // Labels whose address the parts themselves take, and those that are marked as reached by
+  // indirect branches.
+  void take_labels() {
+    for (std::size_t p = 0; p < parts_.size(); ++p) {
+      for (const CodeInstruction& code : parts_[p].code) {
+        if (code.kind == InstructionKind::endbr && code.address != parts_[p].range.start) {
+          target(code.address, kTargetEndbr);
+          arrive(code.address, Arrival::indirect);
+        }
+        if (is_call(code) && code.target && *code.target != parts_[p].range.start &&
+            part_of(*code.target) != nullptr) {
+          target(*code.target, kTargetBranch);
+          arrive(*code.target, Arrival::unknown);
+        }
+        if (code.is_lea() && code.rip_target && part_of(*code.rip_target) != nullptr) {
+          target(*code.rip_target, kTargetLea);
+          arrive(*code.rip_target, Arrival::indirect);
+        }
+      }
+    }
+  }
+
+  // By address, each once; where it is both, not known wins.
+  static void sort_arrivals(std::vector<ArrivalPoint>& arrivals) {
+    std::ranges::sort(arrivals, [](const ArrivalPoint& a, const ArrivalPoint& b) {
+      return a.address != b.address ? a.address < b.address : a.how > b.how;
+    });
+    const auto same = [](const ArrivalPoint& a, const ArrivalPoint& b) {
+      return a.address == b.address;
+    };
+    arrivals.erase(std::unique(arrivals.begin(), arrivals.end(), same), arrivals.end());
+  }
+
+  // Tables of all parts. True where they led to something new.
+  bool follow_tables() {
+    not_understood_.clear();
+    take_labels();
+    std::vector<TableTarget> targets;
+    for (Part& part : parts_) {
+      sort_arrivals(part.arrivals);
+      const IndirectJumps jumps =
+          follow_indirect_jumps({&file_, part.code, part.arrivals, part.entered_by_calls});
+      targets.insert(targets.end(), jumps.targets.begin(), jumps.targets.end());
+      not_understood_.insert(not_understood_.end(), jumps.not_understood.begin(),
+                             jumps.not_understood.end());
+    }
+    if (!spend(targets.size() * sizeof(std::uint32_t))) return false;
+    bool news = false;
+    for (const TableTarget& t : targets) {
+      if (!table_targets_.insert(t.address.value).second) continue;
+      news = true;
+      target(t.address, kTargetTable);
+      jump_to(t.address);
+      arrive(t.address, Arrival::indirect);
+    }
+    return news;
+  }
+
+  void report_not_understood() {
+    if (not_understood_.empty()) return;
+    const VirtAddr jump = not_understood_.front();
+    missing(fmt::format("indirect jump at {:#x} that was not understood", jump.value));
+  }
+
+  const ElfFile& file_;
+  const CodeRanges& ranges_;
+  const PartsQuestion& question_;
+  std::vector<Part> parts_;
+  std::size_t closed_{};  // parts whose jumps and landing pads were followed
+  std::unordered_set<std::uint64_t> table_targets_;
+  std::vector<VirtAddr> not_understood_;
+  FunctionParts out_;
+};
+
+}  // namespace
+
+FunctionParts find_parts(const ElfFile& file, const CodeRanges& ranges,
+                         const PartsQuestion& question) {
+  return PartFinder(file, ranges, question).run();
+}
+
+}  // namespace reprobe

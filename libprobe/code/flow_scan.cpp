@@ -1,0 +1,244 @@
+#include "libprobe/code/flow_scan.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace reprobe {
+namespace {
+
+// Relocations of the x86-64 psABI, table 4.9, whose value is no address: they are stepped over so
+// that a TLS offset does not count as one.
+constexpr bool is_tls(std::uint32_t type) { return type >= 16 && type <= 23; }
+
+// Segments of a sane file do not overlap; all together are read as if they were a few times the
+// file.
+constexpr std::uint64_t kMaxPasses = 4;
+
+std::uint32_t load32(const std::byte* at) {
+  std::uint32_t value = 0;
+  for (unsigned i = 0; i < 4; ++i) value |= std::to_integer<std::uint32_t>(at[i]) << (8 * i);
+  return value;
+}
+
+class Scan {
+ public:
+  Scan(const ElfFile& file, const AddressRanges& ranges, References& out)
+      : file_(file), ranges_(ranges), out_(out) {}
+
+  void segments() {
+    std::uint64_t budget = file_.source().size() * kMaxPasses;
+    for (const Segment& segment : file_.segments()) {
+      if (segment.type != PT_LOAD || segment.filesz.value == 0) continue;
+      const bool executable = (segment.flags & PF_X) != 0;
+      if (!executable && file_.header().type != ET_EXEC) continue;
+      const auto bytes = file_.source().slice(segment.offset, segment.filesz, "a segment");
+      if (!bytes || segment.filesz.value > budget) {
+        unread("the bytes of a segment");
+        return;
+      }
+      budget -= segment.filesz.value;
+      if (executable) code(*bytes, segment.vaddr.value);
+      if (file_.header().type == ET_EXEC) words(*bytes, segment.vaddr.value);
+    }
+  }
+
+  void relocations() {
+    std::uint64_t budget = file_.source().size();
+    for (const Section& section : file_.sections()) {
+      const bool table =
+          section.type == SHT_RELA || section.type == SHT_REL || section.type == SHT_RELR;
+      if (!table || !section.allocated()) continue;
+      if (section.size.value > budget) return unread("relocations");
+      budget -= section.size.value;
+      const bool good = section.type == SHT_RELR ? relr(section) : relocation_table(section);
+      if (!good) unread("the relocations of " + section.name);
+    }
+  }
+
+  void symbols() {
+    std::uint64_t budget = file_.source().size();
+    for (const Section& section : file_.sections()) {
+      if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+      if (section.nobits()) continue;
+      const auto table = file_.symbol_table(section);
+      if (!table || section.size.value > budget) {
+        unread("symbols");
+        continue;
+      }
+      budget -= section.size.value;
+      for (std::uint32_t i = 1; i < table->size(); ++i) {
+        const Symbol symbol = table->at(i);
+        if (symbol.type != STT_TLS && symbol.type != STT_FILE)
+          add(symbol.value.value, 0, ReferenceKind::symbol);
+      }
+    }
+  }
+
+ private:
+  void unread(std::string what) {
+    if (out_.unread.empty()) out_.unread = std::move(what);
+  }
+
+  void add(std::uint64_t target, std::uint64_t source, ReferenceKind kind) {
+    if (ranges_.contains(VirtAddr{target}))
+      out_.found.push_back({VirtAddr{target}, VirtAddr{source}, kind});
+  }
+
+  // Every offset is looked at as if an instruction's opcode stood there. A displacement counts from
+  // its own end, since none of these instructions has an immediate behind it.
+  void code(ByteView bytes, std::uint64_t address) {
+    if (bytes.size() < 5) return;
+    const std::byte* const data = bytes.data();
+    const std::size_t last = bytes.size() - 5;
+    const auto relative = [&](std::size_t opcode, std::size_t field, ReferenceKind kind) {
+      if (field + 4 > bytes.size()) return;
+      const std::uint64_t displacement =
+          (std::uint64_t{load32(data + field)} ^ 0x80000000U) - 0x80000000U;
+      add(address + field + 4 + displacement, address + opcode, kind);
+    };
+    for (std::size_t i = 0; i <= last; ++i) {
+      const unsigned second = std::to_integer<unsigned>(data[i + 1]);
+      switch (std::to_integer<unsigned>(data[i])) {
+        case 0xe8:
+          relative(i, i + 1, ReferenceKind::call);
+          break;
+        case 0xe9:
+          relative(i, i + 1, ReferenceKind::branch);
+          break;
+        case 0x0f:
+          if ((second & 0xf0) == 0x80) relative(i, i + 2, ReferenceKind::branch);
+          break;
+        case 0xc7:
+          if (second == 0xf8) relative(i, i + 2, ReferenceKind::branch);
+          break;
+        case 0x8d:  // mod 0, rm 5: rip-relative
+          if ((second & 0xc7) == 0x05) relative(i, i + 2, ReferenceKind::lea);
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  // Addresses of a program that is not position-independent lie below 4 GiB, unless it was linked
+  // elsewhere: then the upper half has to be there too.
+  void words(ByteView bytes, std::uint64_t address) {
+    if (bytes.size() < 4) return;
+    const std::uint64_t upper = file_.header().entry.value >> 32;
+    const std::size_t width = upper == 0 ? 4 : 8;
+    if (bytes.size() < width) return;
+    for (std::size_t i = 0; i + width <= bytes.size(); ++i) {
+      std::uint64_t value = load32(bytes.data() + i);
+      if (width == 8) value |= std::uint64_t{load32(bytes.data() + i + 4)} << 32;
+      add(value, address + i, ReferenceKind::word);
+    }
+  }
+
+  bool relocation_table(const Section& section) {
+    const auto relocations = file_.relocations(section);
+    if (!relocations) return false;
+    const Section* linked = file_.section_at(section.link);
+    std::optional<SymbolTable> symbols;
+    if (linked != nullptr && (linked->type == SHT_SYMTAB || linked->type == SHT_DYNSYM)) {
+      auto table = file_.symbol_table(*linked);
+      if (!table) return false;
+      symbols = std::move(*table);
+    }
+    for (const Relocation& r : *relocations) {
+      if (is_tls(r.type)) continue;
+      std::uint64_t value = 0;
+      if (r.symbol != 0 && symbols) value = symbols->at(r.symbol).value.value;
+      if (r.addend) {
+        value += static_cast<std::uint64_t>(*r.addend);
+      } else if (const auto in_place = word_at(r.offset)) {
+        value += *in_place;
+      }
+      add(value, r.offset.value, ReferenceKind::relocation);
+    }
+    return true;
+  }
+
+  [[nodiscard]] std::optional<std::uint64_t> word_at(VirtAddr address) const {
+    const unsigned width = file_.header().word();
+    const ByteView bytes = file_.bytes_at(address, Size{width});
+    if (bytes.size() < width) return std::nullopt;
+    return load_uint(bytes, 0, width, file_.header().order);
+  }
+
+  // SHT_RELR (gABI, "Relative Relocation Table"): an even entry is the address of a word, an odd
+  // one a bitmap of the words behind it.
+  bool relr(const Section& section) {
+    const auto bytes = file_.contents(section);
+    if (!bytes) return false;
+    const unsigned width = file_.header().word();
+    std::uint64_t where = 0;
+    const auto relative = [&](std::uint64_t at) {
+      if (const auto value = word_at(VirtAddr{at})) add(*value, at, ReferenceKind::relocation);
+    };
+    for (std::size_t i = 0; i + width <= bytes->size(); i += width) {
+      std::uint64_t entry = load_uint(*bytes, i, width, file_.header().order);
+      if ((entry & 1) == 0) {
+        relative(entry);
+        where = entry + width;
+        continue;
+      }
+      for (unsigned bit = 0; (entry >>= 1) != 0; ++bit)
+        if ((entry & 1) != 0) relative(where + std::uint64_t{bit} * width);
+      where += std::uint64_t{8 * width - 1} * width;
+    }
+    return true;
+  }
+
+  const ElfFile& file_;
+  const AddressRanges& ranges_;
+  References& out_;
+};
+
+}  // namespace
+
+AddressRanges::AddressRanges(std::vector<Range> ranges) : filter_(kSlots) {
+  std::ranges::sort(ranges, {}, &Range::start);
+  for (const Range& range : ranges) {
+    if (!ranges_.empty() && range.start <= ranges_.back().end) {
+      ranges_.back().end = std::max(ranges_.back().end, range.end);
+    } else {
+      ranges_.push_back(range);
+    }
+  }
+  for (const Range& range : ranges_) {
+    const std::uint64_t first = range.start.value >> kBlockShift;
+    const std::uint64_t blocks = ((range.end.value - range.start.value) >> kBlockShift) + 2;
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(blocks, kSlots); ++i)
+      filter_[static_cast<std::size_t>((first + i) % kSlots)] = true;
+  }
+}
+
+bool AddressRanges::search(VirtAddr address) const {
+  const auto after = std::ranges::upper_bound(ranges_, address, {}, &Range::start);
+  return after != ranges_.begin() && address < std::prev(after)->end;
+}
+
+std::span<const Reference> References::into(VirtAddr first, VirtAddr end) const {
+  const auto low = std::ranges::lower_bound(found, first, {}, &Reference::target);
+  const auto high = std::ranges::lower_bound(low, found.end(), end, {}, &Reference::target);
+  return {low, high};
+}
+
+References find_references(const ElfFile& file, const AddressRanges& ranges) {
+  References references;
+  Scan scan(file, ranges, references);
+  scan.segments();
+  scan.relocations();
+  scan.symbols();
+  const auto key = [](const Reference& r) { return std::tuple(r.target, r.source, r.kind); };
+  std::ranges::sort(references.found, {}, key);
+  const auto same = [&](const Reference& a, const Reference& b) { return key(a) == key(b); };
+  references.found.erase(std::unique(references.found.begin(), references.found.end(), same),
+                         references.found.end());
+  return references;
+}
+
+}  // namespace reprobe

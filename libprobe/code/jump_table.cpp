@@ -1,0 +1,219 @@
+#include "libprobe/code/jump_table.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "libprobe/code/jump_table_bound.hpp"
+#include "libprobe/code/value_origin.hpp"
+
+namespace reprobe {
+namespace {
+
+using Kind = ValueOrigin::Kind;
+
+constexpr std::size_t kEntry = 4;  // bytes: GCC and LLVM write 32-bit entries
+// Of all tables of one piece together.
+constexpr std::uint64_t kMostEntries = std::uint64_t{1} << 17;
+// Tables that are tried where it is not known which one is read.
+constexpr std::size_t kMostCandidates = 4096;
+
+struct Table {
+  VirtAddr entries;  // where they stand
+  VirtAddr base;     // what they are relative to
+};
+
+// Addresses that origins agree on; nothing where one is not a constant.
+std::optional<std::vector<VirtAddr>> constants(std::span<const ValueOrigin> origins) {
+  std::vector<VirtAddr> addresses;
+  for (const ValueOrigin& origin : origins) {
+    if (origin.kind != Kind::constant) return std::nullopt;
+    addresses.push_back(origin.address);
+  }
+  if (addresses.empty()) return std::nullopt;
+  return addresses;
+}
+
+bool all_of_kind(std::span<const ValueOrigin> origins, Kind kind) {
+  return !origins.empty() &&
+         std::ranges::all_of(origins, [&](const ValueOrigin& o) { return o.kind == kind; });
+}
+
+class Follower {
+ public:
+  explicit Follower(const CodePiece& piece) : piece_(piece), finder_(piece) {
+    for (const CodeInstruction& code : piece.code) {
+      if (!code.is_lea() || !code.rip_target) continue;
+      (in_piece(*code.rip_target) ? labels_ : data_).push_back(*code.rip_target);
+    }
+    for (auto* addresses : {&labels_, &data_}) {
+      std::ranges::sort(*addresses);
+      addresses->erase(std::unique(addresses->begin(), addresses->end()), addresses->end());
+    }
+  }
+
+  IndirectJumps run() {
+    for (std::size_t i = 0; i < piece_.code.size(); ++i) {
+      const CodeInstruction& code = piece_.code[i];
+      if (code.kind != InstructionKind::indirect_jump) continue;
+      jump_ = code.address;
+      if (!follow(i)) out_.not_understood.push_back(code.address);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  [[nodiscard]] bool in_piece(VirtAddr address) const {
+    return !piece_.code.empty() && address > piece_.code.front().address &&
+           address < piece_.code.back().end();
+  }
+
+  bool follow(std::size_t at) {
+    const CodeInstruction& code = piece_.code[at];
+    const bool far = (code.encoding.reg & 7) == 5;
+    if (code.opaque || far || code.encoding.operand16) return false;
+    if (code.memory) return !adds_to_labels();
+    for (const ValueOrigin& origin : finder_.origins(at, code.encoding.rm)) {
+      switch (origin.kind) {
+        case Kind::constant:
+          break;
+        case Kind::pointer:
+          if (adds_to_labels()) return false;
+          break;
+        case Kind::sum:
+          if (!follow_sum(origin.at)) return false;
+          break;
+        case Kind::load32:  // an address, where those have 32 bits
+          if (piece_.file->header().type != ET_EXEC) return false;
+          break;
+        case Kind::unknown:
+          return false;
+      }
+    }
+    return true;
+  }
+
+  // Code that computes addresses from its own labels may keep them in memory: then a pointer from
+  // memory tells nothing.
+  bool adds_to_labels() {
+    if (labels_.empty()) return false;
+    if (adds_to_labels_) return *adds_to_labels_;
+    adds_to_labels_ = false;
+    for (std::size_t i = 0; i < piece_.code.size() && !*adds_to_labels_; ++i) {
+      const auto operands = sum_operands(piece_.code[i]);
+      if (!operands) continue;
+      for (const unsigned reg : {operands->first, operands->second}) {
+        for (const ValueOrigin& origin : finder_.origins(i, reg)) {
+          const bool label = origin.kind == Kind::constant && in_piece(origin.address);
+          if (label || origin.kind == Kind::unknown) adds_to_labels_ = true;
+        }
+      }
+    }
+    return *adds_to_labels_;
+  }
+
+  [[nodiscard]] static std::optional<std::pair<unsigned, unsigned>> sum_operands(
+      const CodeInstruction& code) {
+    const X86Encoding& e = code.encoding;
+    if (code.opaque || e.map != OpcodeMap::one_byte || !e.rex_w) return std::nullopt;
+    if ((e.opcode == 0x01 || e.opcode == 0x03) && e.mod == 3) return std::pair{e.reg, e.rm};
+    if (e.opcode == 0x8d && e.base && e.index) return std::pair{*e.base, *e.index};
+    return std::nullopt;
+  }
+
+  bool follow_sum(std::size_t at) {
+    const auto operands = sum_operands(piece_.code[at]);
+    if (!operands) return false;
+    auto words = finder_.origins(at, operands->first);
+    auto bases = finder_.origins(at, operands->second);
+    if (!all_of_kind(words, Kind::load32)) std::swap(words, bases);
+    if (!all_of_kind(words, Kind::load32)) return false;
+    const auto known_bases = constants(bases);
+    for (const ValueOrigin& word : words) {
+      const auto places = places_of(word.at);
+      const bool one_load = words.size() == 1;
+      if (!read_tables(word.at, places, known_bases, one_load)) return false;
+    }
+    return true;
+  }
+
+  // Where the table stands that the instruction reads; nothing where that is not known.
+  std::optional<std::vector<VirtAddr>> places_of(std::size_t load) {
+    const CodeInstruction& code = piece_.code[load];
+    if (!code.memory || code.memory->segment) return std::nullopt;
+    const MemoryOperand& memory = *code.memory;
+    const auto displacement = static_cast<std::uint64_t>(memory.displacement);
+    if (memory.rip_relative) return std::vector{*code.rip_target};
+    if (!memory.base) return std::vector{VirtAddr{displacement}};
+    auto places = constants(finder_.origins(load, *memory.base));
+    if (!places && memory.index && memory.scale == 1)
+      places = constants(finder_.origins(load, *memory.index));
+    if (places)
+      for (VirtAddr& place : *places) place.value += displacement;
+    return places;
+  }
+
+  bool read_tables(std::size_t load, const std::optional<std::vector<VirtAddr>>& places,
+                   const std::optional<std::vector<VirtAddr>>& bases, bool one_load) {
+    if (places && bases) {
+      const auto bound = one_load && places->size() == 1 && bases->size() == 1
+                             ? table_bound(piece_, finder_, load)
+                             : std::nullopt;
+      for (const VirtAddr place : *places)
+        for (const VirtAddr base : *bases)
+          if (read_table({place, base}, bound) == 0) return false;
+      return true;
+    }
+    // What is not known was kept in memory for a while. A table is relative to its own start,
+    // unless it holds differences from a label.
+    if (!places && !bases) return labels_.empty() && try_tables(data_);
+    if (!labels_.empty()) return false;
+    return try_tables(places ? *places : *bases);
+  }
+
+  // One of them is the table; none is worse than not a table.
+  bool try_tables(const std::vector<VirtAddr>& candidates) {
+    if (candidates.size() > kMostCandidates) return false;
+    std::uint64_t entries = 0;
+    for (const VirtAddr candidate : candidates) entries += read_table({candidate, candidate}, {});
+    return entries != 0;
+  }
+
+  [[nodiscard]] bool executable(VirtAddr address) const {
+    const Segment* segment = piece_.file->load_segment(address);
+    return segment != nullptr && (segment->flags & PF_X) != 0;
+  }
+
+  // The number of entries that lead to code; 0 where it is no table. Without a bound, entries are
+  // read as long as they lead to code: what is read too much costs no correctness.
+  std::uint64_t read_table(const Table& table, std::optional<std::uint64_t> bound) {
+    const std::uint64_t count = bound.value_or(kMostTableEntries + 1);
+    const ByteView bytes = piece_.file->bytes_at(table.entries, Size{count * kEntry});
+    if (bound && bytes.size() < count * kEntry) return 0;
+    std::uint64_t found = 0;
+    for (std::size_t i = 0; i + kEntry <= bytes.size(); i += kEntry) {
+      const std::uint64_t word = load_uint(bytes, i, kEntry, std::endian::little);
+      const VirtAddr target{table.base.value + ((word ^ 0x80000000U) - 0x80000000U)};
+      if (!executable(target)) {
+        if (bound) continue;  // an entry that is never used
+        break;
+      }
+      if (++found > kMostTableEntries || out_.targets.size() >= kMostEntries) return 0;
+      out_.targets.push_back({target, jump_});
+    }
+    return found;
+  }
+
+  const CodePiece& piece_;
+  OriginFinder finder_;
+  std::vector<VirtAddr> labels_;  // addresses in the piece that a lea takes
+  std::vector<VirtAddr> data_;    // all others that a lea takes
+  std::optional<bool> adds_to_labels_;
+  IndirectJumps out_;
+  VirtAddr jump_;
+};
+
+}  // namespace
+
+IndirectJumps follow_indirect_jumps(const CodePiece& piece) { return Follower(piece).run(); }
+
+}  // namespace reprobe

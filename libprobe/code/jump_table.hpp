@@ -1,0 +1,53 @@
+// Where the indirect jumps of one piece of code go. What compilers emit is told apart by where the
+// jump's value comes from, followed backwards over all paths:
+//  - it is a whole pointer: loaded from memory, returned by a callee, passed by the caller, taken
+//    with lea. Such a pointer's value stands in the file as a relocation, a word or a
+//    displacement, which find_references() finds, so the jump itself needs no decoding;
+//  - it is a sum of a base and a 32-bit word: a jump table (GCC, LLVM with -fPIC), or the
+//    difference of two labels. Its table is read;
+//  - anything else is not understood.
+// Tables of whole addresses (jmp *table(,%rax,8)) are of the first sort.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "libprobe/code/x86_operands.hpp"
+#include "libprobe/elf/file.hpp"
+
+namespace reprobe {
+
+// How control may arrive at an instruction other than from the one before.
+enum class Arrival : std::uint8_t {
+  indirect,  // from an indirect jump of this code: case labels, labels whose address is taken
+  unknown,   // from elsewhere: landing pads, other code
+};
+
+struct ArrivalPoint {
+  VirtAddr address;
+  Arrival how{};
+};
+
+struct CodePiece {
+  const ElfFile* file{};
+  std::span<const CodeInstruction> code;   // without gaps
+  std::span<const ArrivalPoint> arrivals;  // by address; direct branches of `code` need not be in
+  // A caller's registers are what arrives at the first instruction; false: the code may be the
+  // cold part of a function, entered in its middle.
+  bool entered_by_calls{};
+};
+
+struct TableTarget {
+  VirtAddr address;
+  VirtAddr jump;
+};
+
+struct IndirectJumps {
+  std::vector<TableTarget> targets;      // of all tables, in any order
+  std::vector<VirtAddr> not_understood;  // jumps
+};
+
+[[nodiscard]] IndirectJumps follow_indirect_jumps(const CodePiece& piece);
+
+}  // namespace reprobe
