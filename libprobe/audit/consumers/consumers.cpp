@@ -5,6 +5,7 @@
 
 #include "libprobe/audit/consumers/facts.hpp"
 #include "libprobe/audit/consumers/report.hpp"
+#include "libprobe/audit/consumers/rules.hpp"
 
 namespace reprobe {
 namespace {
@@ -12,9 +13,27 @@ namespace {
 using consumers::Facts;
 using consumers::Report;
 
-constexpr std::array<std::string_view, 10> kNames{
-    "libbpf", "libbpf-1.1", "bcc",  "bpftrace-0.17", "bpftrace",
-    "gdb",    "systemtap",  "perf", "lttng",         "bolt"};
+struct Consumer {
+  std::string_view name;
+  consumers::Rules* rules;
+};
+
+constexpr std::array kConsumers{Consumer{"libbpf", consumers::libbpf},
+                                Consumer{"libbpf-1.1", consumers::libbpf_1_1},
+                                Consumer{"bcc", consumers::bcc},
+                                Consumer{"bpftrace-0.17", consumers::bpftrace_0_17},
+                                Consumer{"bpftrace", consumers::bpftrace},
+                                Consumer{"gdb", consumers::gdb},
+                                Consumer{"systemtap", consumers::systemtap},
+                                Consumer{"perf", consumers::perf},
+                                Consumer{"lttng", consumers::lttng},
+                                Consumer{"bolt", consumers::bolt}};
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, kConsumers.size()> names;
+  std::ranges::transform(kConsumers, names.begin(), &Consumer::name);
+  return names;
+}();
 
 }  // namespace
 
@@ -26,15 +45,14 @@ std::vector<ConsumerVerdict> consumer_verdicts(const ElfFile& file, const ProbeF
   std::vector<ConsumerVerdict> verdicts;
   if (probes.probes.empty() || file.header().type == ET_REL) return verdicts;
   const Facts facts(file, probes);
-  for (const std::string_view name : kNames) {
-    if (!names.empty() && std::ranges::find(names, name) == names.end()) continue;
-    verdicts.push_back(Report(facts, name, selected).take());
+  for (const Consumer& consumer : kConsumers) {
+    if (!names.empty() && std::ranges::find(names, consumer.name) == names.end()) continue;
+    Report report(facts, consumer.name, selected);
+    consumer.rules(facts, report);
+    verdicts.push_back(std::move(report).take());
   }
   return verdicts;
 }
-
-std::string_view reason_text(std::string_view reason) { return reason; }
-bool reason_is_limit(std::string_view) { return false; }
 
 const char* to_string(Step step) {
   switch (step) {

@@ -18,10 +18,15 @@ struct NameHash {
 Facts::Facts(const ElfFile& elf, const ProbeFile& probe_file)
     : file(elf),
       probes(probe_file.probes),
+      semaphores(read_semaphores(elf, probe_file)),
       base(elf.section(kBaseSection)),
-      counters(elf.section(".probes")) {
+      counters(elf.section(kProbesSection)) {
+  // Sections of a hostile file may overlap: walking all of them costs no more than the file.
+  std::uint64_t budget = elf.source().size();
   for (const Section& section : elf.sections()) {
-    if (section.name == kStapsdtSection) note_sections.push_back(&section);
+    if (section.name != kStapsdtSection || section.size.value > budget) continue;
+    budget -= section.size.value;
+    note_sections.push_back(&section);
   }
   std::unordered_map<std::pair<std::string_view, std::string_view>, std::size_t, NameHash> names;
   by_offset_.reserve(probes.size());

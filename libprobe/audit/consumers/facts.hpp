@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/audit/semaphore.hpp"
 
 namespace reprobe::consumers {
 
@@ -18,6 +19,7 @@ class Facts {
 
   const ElfFile& file;
   const std::vector<Probe>& probes;
+  std::vector<SemaphoreFacts> semaphores;     // by probe
   std::vector<const Section*> note_sections;  // named .note.stapsdt, of any type
   const Section* base;                        // the first .stapsdt.base
   const Section* counters;                    // the first .probes

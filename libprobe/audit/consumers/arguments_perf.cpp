@@ -1,0 +1,112 @@
+// perf: synthesize_sdt_probe_arg() of probe-file.c and the machines' arch_sdt_arg_parse_op().
+// An operand it does not know is left out; a size it does not know ends the scan of the file.
+#include "libprobe/audit/consumers/arguments.hpp"
+#include "libprobe/audit/consumers/reasons.hpp"
+#include "libprobe/audit/consumers/text_scan.hpp"
+#include "libprobe/audit/consumers/x86_registers.hpp"
+#include "libprobe/elf/constants.hpp"
+
+namespace reprobe::consumers {
+namespace {
+
+// "^([+\-]?)([0-9]*)(\(?)(%[a-z][a-z0-9]+)(\)?)$", then a name that the kernel knows.
+bool x86(TextScan scan) {
+  if (scan.peek() == '+' || scan.peek() == '-') scan.literal(scan.peek());
+  while (is_digit(scan.peek())) scan.literal(scan.peek());
+  scan.literal('(');
+  if (!scan.literal('%')) return false;
+  const auto name = scan.run([](char c) { return is_lower(c) || is_digit(c); });
+  // It renames ah to ax, and so reads the wrong byte.
+  if (!name || !is_x86_general(*name)) return false;
+  scan.literal(')');
+  return scan.done();
+}
+
+bool small_number(TextScan& scan, long most) {
+  if (!is_digit(scan.peek())) return false;
+  const auto number = scan.number();
+  return number && *number <= most;
+}
+
+// "^(x[1-2]?[0-9]|3[0-1])$" and "^\[sp(, )?([0-9]+)?\]$"
+bool aarch64(TextScan scan) {
+  if (scan.literal('x')) return small_number(scan, 29) && scan.done();
+  if (!scan.literal('[') || !scan.literal('s') || !scan.literal('p')) return false;
+  if (scan.literal(',')) scan.blanks();
+  if (is_digit(scan.peek())) scan.number();
+  return scan.literal(']') && scan.done();
+}
+
+// "^(%r)?([1-2]?[0-9]|3[0-1])$" and "^(\-)?([0-9]+)\((%r)?([1-2]?[0-9]|3[0-1])\)$"
+bool ppc(TextScan scan) {
+  const auto reg = [](TextScan& s) {
+    if (s.literal('%') && !s.literal('r')) return false;
+    return small_number(s, 31);
+  };
+  TextScan memory = scan;
+  if (memory.number() && memory.literal('(')) {
+    return reg(memory) && memory.literal(')') && memory.done();
+  }
+  return reg(scan) && scan.done();
+}
+
+bool operand(std::string_view text, std::uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64:
+    case EM_386:
+      return x86(TextScan(text));
+    case EM_AARCH64:
+      return aarch64(TextScan(text));
+    case EM_PPC64:
+      return ppc(TextScan(text));
+    default:
+      return false;
+  }
+}
+
+bool knows(std::uint16_t machine) {
+  return machine == EM_X86_64 || machine == EM_386 || machine == EM_AARCH64 || machine == EM_PPC64;
+}
+
+// The next argument: up to a blank, but "[sp, 8]" is one.
+std::string_view next_argument(TextScan& scan) {
+  const std::string_view start = scan.rest();
+  const auto step = [&scan] {
+    while (!scan.done() && !is_blank(scan.peek())) scan.literal(scan.peek());
+  };
+  step();
+  if (start.substr(0, start.size() - scan.rest().size()).ends_with("[sp,")) {
+    scan.blanks();
+    step();
+  }
+  return start.substr(0, start.size() - scan.rest().size());
+}
+
+}  // namespace
+
+std::optional<ArgumentFault> perf_arguments(std::string_view text, std::uint16_t machine) {
+  if (text.empty() || text.starts_with(':')) return std::nullopt;
+  std::optional<ArgumentFault> first;
+  TextScan scan(text);
+  scan.blanks();
+  for (std::size_t number = 1; !scan.done(); ++number) {
+    const std::string_view argument = next_argument(scan);
+    const auto at = argument.find('@');
+    // strtol() of what stands before '@'; nothing there counts as 0.
+    TextScan prefix(argument.substr(0, at));
+    const long size = at == std::string_view::npos ? 0 : prefix.number().value_or(0);
+    if (size < -8 || size > 8) {
+      return ArgumentFault{number, reason::argument_stops_scan, argument};
+    }
+    if (!first &&
+        !operand(at == std::string_view::npos ? argument : argument.substr(at + 1), machine)) {
+      first = ArgumentFault{
+          number, knows(machine) ? operand_reason(argument, machine) : reason::argument_machine,
+          argument};
+    }
+    scan.blanks();
+  }
+  return first;
+}
+
+}  // namespace reprobe::consumers

@@ -1,0 +1,101 @@
+// perf: construct_sdt_notes_list() and populate_sdt_note() of symbol-elf.c, and
+// probe_cache__scan_sdt() of probe-file.c, which keeps nothing where one note fails.
+#include <fmt/format.h>
+
+#include "libprobe/audit/consumers/kernel.hpp"
+#include "libprobe/audit/consumers/reasons.hpp"
+#include "libprobe/audit/consumers/rules.hpp"
+
+namespace reprobe::consumers {
+namespace {
+
+constexpr std::size_t kBuildIdDigits = 40;  // SBUILD_ID_SIZE: build_id_cache__list_all() wants all
+
+// A note that cannot be decoded fails the scan; one of another type ends it in peace.
+bool read_section(const Facts& facts, const Section& section, Reading& reading) {
+  const ElfHeader& header = facts.file.header();
+  bool failed = false;
+  walk_like_libelf(facts, section, [&](const RawNote& raw) {
+    if (!exact_owner(facts, section, raw)) {
+      reading.skip(section, raw, reason::note_owner);
+      return true;
+    }
+    if (raw.type != NT_STAPSDT) {
+      reading.skip(section, raw, reason::note_type);
+      return false;
+    }
+    const auto read =
+        decode_descriptor(descriptor_bytes(facts, section, raw), header.word(), header.order);
+    failed = !read || read->fields.name.empty();
+    if (!failed) reading.take(section, raw, *read);
+    return !failed;
+  });
+  return !failed;
+}
+
+Reading read(const Facts& facts) {
+  Reading reading(facts);
+  if (facts.file.build_id().size() != kBuildIdDigits) {
+    reading.refuse(reason::build_id);
+    return reading;
+  }
+  bool sound = true;
+  for (const Section* section : facts.note_sections) {
+    if (section != facts.note_sections.front()) {
+      reading.skip_section(*section, reason::second_section);
+    } else if (section->type != SHT_NOTE) {
+      reading.skip_section(*section, reason::section_type);
+    } else if (section->allocated()) {
+      reading.skip_section(*section, reason::section_alloc);
+    } else {
+      sound = read_section(facts, *section, reading);
+    }
+  }
+  if (!sound) reading.refuse(reason::malformed_note);
+  return reading;
+}
+
+// Does an argument of a note that perf reads end its scan?
+bool stops(const Facts& facts, const Reading& reading) {
+  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
+    if (reading.seen(i) == nullptr) continue;
+    const auto fault = perf_arguments(facts.probes[i].note.arguments, facts.file.header().machine);
+    if (fault && fault->reason == reason::argument_stops_scan) return true;
+  }
+  return false;
+}
+
+void check(const Facts& facts, std::size_t index, const Seen& seen, Report& report) {
+  report.dangles(index, reason::dangling_attached);
+  // sdt_adjust_loc(): the section's OFFSET, and note.base is an address.
+  std::uint64_t offset = seen.location;
+  if (facts.base != nullptr && facts.base->offset.value != 0) {
+    offset += facts.base->offset.value - seen.base;
+  }
+  check_site(facts, index, wrapped(facts, offset), report);
+  check_arguments(facts, index, perf_arguments, report);
+  if (seen.semaphore == 0) return;
+  // sdt_adjust_refctr(): without .probes the address is taken for the offset.
+  std::uint64_t counter = seen.semaphore;
+  if (facts.counters != nullptr && facts.counters->offset.value != 0) {
+    counter -= facts.counters->addr.value - facts.counters->offset.value;
+  }
+  counter = wrapped(facts, counter);
+  if (refuses_counter(counter)) return report.fails(index, Step::attach, reason::semaphore_odd);
+  if (const auto fault = counter_fault(facts, index, counter); !fault.empty()) {
+    report.fails(index, Step::semaphore, fault);
+  }
+}
+
+}  // namespace
+
+void perf(const Facts& facts, Report& report) {
+  Reading reading = read(facts);
+  if (stops(facts, reading)) reading.refuse(reason::argument_stops_scan);
+  reading.tell(report);
+  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
+    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, report);
+  }
+}
+
+}  // namespace reprobe::consumers
