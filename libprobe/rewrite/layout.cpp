@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "libprobe/rewrite/layout_block.hpp"
 #include "libprobe/rewrite/layout_gap.hpp"
 #include "libprobe/rewrite/layout_headers.hpp"
 #include "libprobe/rewrite/layout_loads.hpp"
@@ -16,7 +17,10 @@ namespace {
 // first segment: a .bss is that much longer than what the file has behind its loaded bytes.
 constexpr std::uint64_t kMostPadding = 0x10000;
 
-// Linux up to 5.x takes program headers of one page at most (load_elf_phdrs).
+// What moves keeps its place modulo this: notes and words are aligned to 8 at most.
+constexpr std::uint64_t kBlockAlign = 16;
+
+// Older kernels take program headers of one page at most (load_elf_phdrs: ELF_MIN_ALIGN).
 constexpr std::uint64_t kMostProgramHeaders = 0x1000;
 
 // User space of the kernels: 2^47 on x86-64 and more elsewhere; 3 GiB on 32 bits.
@@ -60,25 +64,19 @@ class RoomFinder {
     // padzero): it must be writable there, or no program starts any more.
     if (as == LoadedAs::interpreter)
       return refused("", "a dynamic linker cannot have another segment, and its code has no gap");
-    const auto end = align_up(file_.source().size(), request_.align.value);
-    if (!end) return refused("", "the file is too large");
-    if (mergeable_notes(file_)) {
+    if (spare_header(file_)) {
       room_.kind = RoomKind::spare_header;
-      return contents_at(*end);
+      return in_new_segment(0, Size{0});
+    }
+    const Size table = headers_size(file_, file_.segments().size() + 1);
+    if (as == LoadedAs::program && table.value > kMostProgramHeaders)
+      return refused("e_phnum", "one more program header than Linux before 5.18 takes");
+    if (const auto block = block_behind_headers(file_)) {
+      room_.kind = RoomKind::grown_headers;
+      return in_new_segment(block->offset.value % kBlockAlign, block->size);
     }
     room_.kind = RoomKind::moved_headers;
-    const Size table = headers_size(file_, file_.segments().size() + 1);
-    if (as == LoadedAs::library) return table_in_segment(file_.source().size(), table);
-    if (table.value > kMostProgramHeaders)
-      return refused("e_phnum", "one more program header than Linux before 6.0 takes");
-    if (auto room = table_before_518(table)) return *room;
-    if (!table_in_gap(table))
-      return refused("e_phoff",
-                     fmt::format("the program headers cannot move to where Linux before 5.18 finds "
-                                 "them; expected a file that need not grow by more than {:#x} "
-                                 "bytes or a gap of {:#x} behind a segment, found neither",
-                                 kMostPadding, table.value));
-    return contents_at(*end);
+    return as == LoadedAs::library ? with_table(table) : with_table_before_518(table);
   }
 
  private:
@@ -102,80 +100,61 @@ class RoomFinder {
     return {place.value - load.offset.value + load.vaddr.value};
   }
 
-  // A table in the gap of a segment that has the first one's distance.
-  bool table_in_gap(Size table) {
-    const Segment& first = map_.loads.front();
-    for (const Segment& load : map_.loads) {
-      if ((load.flags & PF_W) != 0) continue;
-      const auto place = gap_behind(file_, map_, load, table, file_.header().word());
-      if (!place) continue;
-      const VirtAddr address = address_of(load, *place);
-      if (address != at_phdr_of_old_kernels(first, *place)) continue;
-      room_.headers = *place;
-      room_.headers_address = address;
-      room_.grows = load.index;
-      return true;
-    }
-    return false;
+  // What comes first in the segment, and the contents behind it, at the end of the file. The first
+  // byte stands at `place` modulo kBlockAlign.
+  Result<Room> in_new_segment(std::uint64_t place, Size first) {
+    const auto least = align_up(file_.source().size(), std::max(request_.align.value, kBlockAlign));
+    const auto page = align_up(map_.end.value, map_.page);
+    if (!least || !page) return too_high();
+    return laid_out({*page + (*least + place) % map_.page}, {*least + place}, first);
   }
 
-  // The contents alone, at that offset.
-  Result<Room> contents_at(std::uint64_t offset) {
+  // GNU strip and objcopy put a segment that begins with the table directly behind the loaded bytes
+  // and do not move it to a congruent offset (assign_file_positions_for_load_sections, binutils
+  // 2.40): they keep its addresses only where it begins at that place in its page.
+  Result<Room> with_table(Size table) {
     const auto page = align_up(map_.end.value, map_.page);
-    const auto address = page ? checked_add(*page, offset % map_.page) : std::nullopt;
-    if (!address) return too_high();
-    room_.offset = {offset};
-    room_.address = {*address};
-    return finished();
-  }
-
-  // The table, then the contents, in the file from `least` on. GNU strip and objcopy put such a
-  // segment directly behind the loaded bytes and do not move it to a congruent offset for the
-  // table's sake (assign_file_positions_for_load_sections, binutils 2.40): they keep addresses only
-  // where it begins at that place in its page.
-  Result<Room> table_in_segment(std::uint64_t least, Size table) {
-    const auto page = align_up(map_.end.value, map_.page);
-    const auto address = page ? checked_add(*page, place_in_page()) : std::nullopt;
-    if (!address) return too_high();
-    const auto offset = congruent_from(least, *address);
+    if (!page) return too_high();
+    const std::uint64_t address = *page + place_in_page();
+    const auto offset =
+        checked_add(file_.source().size(), (address - file_.source().size()) % map_.page);
     if (!offset) return too_high();
-    return table_and_contents({*address}, {*offset}, table);
+    return laid_out({address}, {*offset}, table);
   }
 
   // The same at the distance of the first segment.
-  std::optional<Result<Room>> table_before_518(Size table) {
+  Result<Room> with_table_before_518(Size table) {
     const Segment& first = map_.loads.front();
-    if (first.offset > FileOffset{first.vaddr.value}) return std::nullopt;
+    if (first.offset.value > first.vaddr.value) return no_place(table);
     const std::uint64_t distance = first.vaddr.value - first.offset.value;
     const auto lowest = checked_add(distance, file_.source().size());
-    const auto page =
-        lowest ? align_up(std::max(*lowest, map_.end.value), map_.page) : std::nullopt;
-    if (!page) return std::nullopt;
+    const auto page = lowest ? align_up(std::max(*lowest, map_.end.value), map_.page) : lowest;
+    if (!page) return too_high();
     const std::uint64_t address = *page + place_in_page();
-    const std::uint64_t padding = address - distance - file_.source().size();
-    if (padding > kMostPadding) return std::nullopt;
-    return table_and_contents({address}, {address - distance}, table);
+    if (address - *lowest > kMostPadding) return no_place(table);
+    return laid_out({address}, {address - distance}, table);
   }
 
-  Result<Room> table_and_contents(VirtAddr address, FileOffset offset, Size table) {
-    const auto start = align_up(address.value + table.value, request_.align.value);
-    if (!start) return too_high();
-    room_.headers = offset;
-    room_.headers_address = address;
-    room_.address = {*start};
-    room_.offset = {offset.value + (*start - address.value)};
-    return finished();
+  Result<Room> laid_out(VirtAddr address, FileOffset offset, Size first) {
+    const auto start = checked_add(address.value, first.value);
+    const auto contents = start ? align_up(*start, request_.align.value) : std::nullopt;
+    const auto end = contents ? checked_add(*contents, room_.size.value) : std::nullopt;
+    if (!end || *end > top_of_memory(file_.header().is64)) return too_high();
+    if (!in_reach({*end}))
+      return refused("", fmt::format("the new bytes would be out of reach; expected at most {:#x} "
+                                     "bytes from the first loaded byte to the last, found {:#x}",
+                                     request_.reach.value, *end - map_.begin.value));
+    room_.segment = offset;
+    room_.segment_address = address;
+    room_.address = {*contents};
+    room_.offset = {offset.value + (*contents - address.value)};
+    return room_;
   }
 
   // Words of the table are aligned to 4 at least: what processors of 64 bits read in one go.
   [[nodiscard]] std::uint64_t place_in_page() const {
     const std::uint64_t place = map_.file_end.value % map_.page;
     return place % 4 == 0 ? place : (place + 7) / 8 * 8;
-  }
-
-  [[nodiscard]] std::optional<std::uint64_t> congruent_from(std::uint64_t least,
-                                                            std::uint64_t address) const {
-    return checked_add(least, (address - least) % map_.page);
   }
 
   static std::optional<std::uint64_t> align_up(std::uint64_t value, std::uint64_t align) {
@@ -188,18 +167,17 @@ class RoomFinder {
     return std::max(end, map_.end).value - map_.begin.value <= request_.reach.value;
   }
 
-  Result<Room> finished() const {
-    const auto end = checked_add(room_.address.value, room_.size.value);
-    if (!end || *end > top_of_memory(file_.header().is64)) return too_high();
-    if (!in_reach({*end}))
-      return refused("", fmt::format("the new bytes would be out of reach; expected at most {:#x} "
-                                     "bytes from the first loaded byte to the last, found {:#x}",
-                                     request_.reach.value, *end - map_.begin.value));
-    return room_;
-  }
-
   static tl::unexpected<Error> too_high() {
     return refused("", "no address is left above the loaded segments");
+  }
+
+  static tl::unexpected<Error> no_place(Size table) {
+    return refused(
+        "e_phoff",
+        fmt::format("the program headers cannot grow, and not move to where Linux before "
+                    "5.18 looks for them; expected {:#x} bytes above the loaded ones "
+                    "after at most {:#x} more in the file, found none",
+                    table.value, kMostPadding));
   }
 
   const ElfFile& file_;

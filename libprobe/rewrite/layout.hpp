@@ -23,10 +23,10 @@ inline constexpr std::string_view kRoomSection = ".text.reprobe";
 inline constexpr Size kReachRel32{std::uint64_t{1} << 31};
 
 enum class RoomKind {
-  gap,           // behind the code, in the padding of its page: its segment grows
-  spare_header,  // a new PT_LOAD at the end of the file; two PT_NOTE became one and left it an
-                 // entry
-  moved_headers  // a new PT_LOAD at the end of the file; the program header table has moved
+  gap,            // behind the code, in the padding of its page: its segment grows
+  spare_header,   // a new PT_LOAD at the end of the file, in the place of a header nobody needs
+  grown_headers,  // the same, its header behind the others; what stood there has moved
+  moved_headers   // the same, the program header table has moved
 };
 
 struct RoomRequest {
@@ -42,25 +42,27 @@ struct Room {
   FileOffset offset;
   Size size;  // of the contents, at most
   RoomKind kind{};
-  // Where the program header table will be (moved_headers).
-  FileOffset headers;
-  VirtAddr headers_address;
-  // The PT_LOAD that grows: over the contents (gap) or over the table (moved_headers, where the
-  // table does not stand at the start of the new segment). Its index in the program headers.
-  std::optional<std::uint32_t> grows;
+  // Where the new segment begins: in front of the contents stands the table (moved_headers), or
+  // what stood behind it (grown_headers).
+  FileOffset segment;
+  VirtAddr segment_address;
+  std::uint32_t grows{};  // gap: the program header of the code's segment
 };
 
 // The first of these that the file allows:
 // - the gap between the code's last byte and what follows it in the file and in memory;
-// - a new PT_LOAD above all others, for which the table has an entry to spare: it stays where every
-//   reader looks for it (Linux before 6.12 reads build-ids from headers behind the ELF header);
-// - a new PT_LOAD and a table that has moved. AT_PHDR must be right by the rule of Linux
-// before 5.18
-//   too: in programs the table stands where its distance between address and offset is that of the
-//   first PT_LOAD, in the new segment if the file need not grow by more than 64 KiB for it,
-//   otherwise in another segment's gap. In libraries it begins the new segment.
-// GNU strip keeps all of them, but it moves a table and then AT_PHDR is right by the later rule
-// only; a table in a gap it refuses.
+// - a new PT_LOAD above all others, with an entry for it in the table where it is: every reader
+// finds
+//   it there (Linux before 6.12 reads build-ids by headers behind the ELF header), and GNU strip,
+//   objcopy, eu-strip and llvm-strip keep the result. The entry is one that the file can do without
+//   (SpareHeader), or lies behind the others and what was there, the interpreter's name and GNU's
+//   notes (MovableBlock), stands in the new segment;
+// - a new PT_LOAD that begins with the table. In a program AT_PHDR must be right by the rule of
+// Linux
+//   before 5.18 too (at_phdr_of_old_kernels()); the file may have to grow for it, by 64 KiB at
+//   most. GNU strip and llvm-strip keep such a file, but AT_PHDR is then right by the later rule
+//   only; eu-strip (elfutils 0.188) fills a table that no section covers with zeros, and GNU strip
+//   moves one that a section covers: after eu-strip the file is broken.
 //
 // Errors: unreadable (no section headers), refused (everything else: no way of these is open, the
 // file was given room before, its headers contradict each other, a separate debug file).

@@ -9,7 +9,6 @@
 namespace reprobe {
 namespace {
 
-constexpr std::uint32_t PT_GNU_PROPERTY = 0x6474e553;
 // NT_GNU_PROPERTY_TYPE_0 and build-ids are short; a chain longer than this is something else.
 constexpr std::uint64_t kMostNoteBytes = 0x10000;
 
@@ -79,18 +78,7 @@ std::optional<Segment> merged(const ElfFile& file, const Segment& first, const S
   return both;
 }
 
-Result<void> put(Plan& plan, const ElfFile& file, Field field, std::uint64_t value) {
-  if (!fits(value, field.width))
-    return fail(ErrorCode::internal, "ELF header", "a value does not fit its field");
-  Bytes bytes(field.width);
-  store_uint(bytes, 0, field.width, file.header().order, value);
-  return plan.replace(file.source(), FileOffset{field.at}, std::move(bytes),
-                      "the program headers have moved and have one more entry");
-}
-
-}  // namespace
-
-std::optional<NotePair> mergeable_notes(const ElfFile& file) {
+std::optional<SpareHeader> spare_note(const ElfFile& file) {
   const auto segments = file.segments();
   const auto property = std::ranges::find(segments, PT_GNU_PROPERTY, &Segment::type);
   if (property == segments.end()) return std::nullopt;
@@ -105,9 +93,32 @@ std::optional<NotePair> mergeable_notes(const ElfFile& file) {
     const auto both = other.offset < removed->offset ? merged(file, other, *removed)
                                                      : merged(file, *removed, other);
     if (!both) continue;
-    return NotePair{.removed = removed->index, .grown = other.index, .merged = *both};
+    SpareHeader spare{.index = removed->index, .widened = both};
+    spare.widened->index = other.index;
+    return spare;
   }
   return std::nullopt;
+}
+
+Result<void> put(Plan& plan, const ElfFile& file, Field field, std::uint64_t value) {
+  if (!fits(value, field.width))
+    return fail(ErrorCode::internal, "ELF header", "a value does not fit its field");
+  Bytes bytes(field.width);
+  store_uint(bytes, 0, field.width, file.header().order, value);
+  return plan.replace(file.source(), FileOffset{field.at}, std::move(bytes),
+                      "where the program headers are and how many");
+}
+
+}  // namespace
+
+std::optional<SpareHeader> spare_header(const ElfFile& file) {
+  const auto find = [&](std::uint32_t type) {
+    return std::ranges::find(file.segments(), type, &Segment::type);
+  };
+  const auto phdr = find(PT_PHDR);
+  if (phdr != file.segments().end() && find(PT_INTERP) == file.segments().end())
+    return SpareHeader{.index = phdr->index};
+  return spare_note(file);
 }
 
 Result<void> check_headers(const ElfFile& file) {
@@ -162,7 +173,8 @@ Result<Bytes> encode_headers(const ElfFile& file, std::span<const Segment> segme
   return bytes;
 }
 
-Result<void> move_headers(Plan& plan, const ElfFile& file, FileOffset headers, std::size_t count) {
+Result<void> point_to_headers(Plan& plan, const ElfFile& file, FileOffset headers,
+                              std::size_t count) {
   if (auto done = put(plan, file, phoff_field(file.header().is64), headers.value); !done)
     return done;
   return put(plan, file, phnum_field(file.header().is64), count);

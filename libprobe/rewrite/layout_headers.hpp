@@ -11,17 +11,21 @@
 
 namespace reprobe {
 
-// Two PT_NOTE that can be one, so that the table has an entry to spare.
-struct NotePair {
-  std::size_t removed{};  // indices in the table
-  std::size_t grown{};
-  Segment merged;  // what the second becomes
+inline constexpr std::uint32_t PT_GNU_PROPERTY = 0x6474e553;
+
+// A program header that a file can do without, so that the table has an entry to spare.
+struct SpareHeader {
+  std::size_t index{};               // in the table
+  std::optional<Segment> widened{};  // another entry that takes over what it says
 };
 
-// Finds such a pair: one covers exactly what PT_GNU_PROPERTY covers too, the other touches it, and
-// a reader that pads to 4 meets the same notes in both as readers of each did. GNU ld makes them.
-// The property's PT_NOTE is for glibc before 2.32 only: later ones read PT_GNU_PROPERTY.
-[[nodiscard]] std::optional<NotePair> mergeable_notes(const ElfFile& file);
+// - PT_PHDR of a file without PT_INTERP, where GNU ld makes none: a dynamic program's l_addr comes
+//   from it (glibc rtld_setup_main_map), everybody else looks at e_phoff or AT_PHDR.
+// - Of two PT_NOTE the one that covers exactly what PT_GNU_PROPERTY covers too, where the other
+//   touches it and a reader that pads to 4 meets the same notes in both together as readers of each
+//   did. GNU ld makes such pairs. glibc before 2.32 reads the property from its PT_NOTE only, for
+//   IBT and SHSTK, which no kernel of its time had.
+[[nodiscard]] std::optional<SpareHeader> spare_header(const ElfFile& file);
 
 // May the table and the ELF header be changed where they are? Errors: refused (a size that the
 // kernel does not take, numbering in section 0, a section that lies over either of them).
@@ -33,8 +37,8 @@ struct NotePair {
 // The table's bytes. Error internal: a value does not fit the class.
 [[nodiscard]] Result<Bytes> encode_headers(const ElfFile& file, std::span<const Segment> segments);
 
-// Points the ELF header to a table elsewhere. Errors: see Plan::replace.
-[[nodiscard]] Result<void> move_headers(Plan& plan, const ElfFile& file, FileOffset headers,
-                                        std::size_t count);
+// Changes e_phoff and e_phnum. Errors: see Plan::replace.
+[[nodiscard]] Result<void> point_to_headers(Plan& plan, const ElfFile& file, FileOffset headers,
+                                            std::size_t count);
 
 }  // namespace reprobe

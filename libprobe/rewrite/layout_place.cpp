@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "libprobe/rewrite/layout.hpp"
+#include "libprobe/rewrite/layout_block.hpp"
 #include "libprobe/rewrite/layout_headers.hpp"
 #include "libprobe/rewrite/layout_loads.hpp"
 
@@ -23,26 +24,69 @@ class Placer {
         headers_(file.segments().begin(), file.segments().end()) {}
 
   Result<void> change_headers(std::uint64_t page) {
-    if (room_.kind == RoomKind::gap) return grow(room_.offset.value + size_);
-    if (room_.kind == RoomKind::spare_header) {
-      const auto pair = mergeable_notes(file_);
-      if (!pair) return internal("the room is not of this file");
-      headers_[pair->grown] = pair->merged;
-      headers_.erase(headers_.begin() + static_cast<std::ptrdiff_t>(pair->removed));
-    }
-    if (room_.kind == RoomKind::moved_headers) {
-      const Size table = headers_size(file_, headers_.size() + 1);
-      for (Segment& header : headers_) {
-        if (header.type != PT_PHDR) continue;
-        header.offset = room_.headers;
-        header.vaddr = header.paddr = room_.headers_address;
-        header.filesz = header.memsz = table;
+    switch (room_.kind) {
+      case RoomKind::gap: {
+        if (room_.grows >= headers_.size()) return internal("no segment to grow");
+        Segment& header = headers_[room_.grows];
+        header.filesz = header.memsz = Size{room_.offset.value + size_ - header.offset.value};
+        return {};
       }
-      if (room_.grows) {
-        if (auto done = grow(room_.headers.value + table.value); !done) return done;
+      case RoomKind::spare_header: {
+        const auto spare = spare_header(file_);
+        if (!spare) return internal("the room is not of this file");
+        if (spare->widened) headers_[spare->widened->index] = *spare->widened;
+        headers_.erase(headers_.begin() + static_cast<std::ptrdiff_t>(spare->index));
+        break;
       }
+      case RoomKind::grown_headers:
+        block_ = block_behind_headers(file_);
+        if (!block_) return internal("the room is not of this file");
+        move_block();
+        break;
+      case RoomKind::moved_headers:
+        break;
     }
     add_load(page);
+    change_phdr();
+    return {};
+  }
+
+  // The sections of what has moved.
+  Result<void> change_sections(SectionTable& table) const {
+    if (!block_) return {};
+    for (const Section& section : file_.sections()) {
+      if (section.nobits() || !block_->holds(section.offset, section.size)) continue;
+      const std::uint64_t at = section.offset.value - block_->offset.value;
+      for (auto done : {table.set(section, SectionField::addr, room_.segment_address.value + at,
+                                  "it made place for a program header"),
+                        table.set(section, SectionField::offset, room_.segment.value + at,
+                                  "it made place for a program header")}) {
+        if (!done) return done;
+      }
+    }
+    return {};
+  }
+
+  // The symbols of those sections.
+  Result<void> change_symbols(Plan& plan) const {
+    if (!block_) return {};
+    const unsigned word = file_.header().word();
+    for (const Section& section : file_.sections()) {
+      const auto symbols = file_.symbol_table(section);
+      if (section.type != SHT_SYMTAB || !symbols) continue;
+      for (std::uint32_t i = 0; i < symbols->size(); ++i) {
+        const Symbol symbol = symbols->at(i);
+        const std::uint64_t at = symbol.value.value - block_->address.value;
+        if (!symbol.in_section() || symbol.type == STT_TLS || at >= block_->size.value) continue;
+        Bytes value(word);
+        store_uint(value, 0, word, file_.header().order, room_.segment_address.value + at);
+        // st_value in Elf32_Sym and Elf64_Sym.
+        auto done = plan.replace(
+            file_.source(), {section.offset.value + symbol.entry_offset + (word == 8 ? 8 : 4)},
+            std::move(value), "what the symbol names made place for a program header");
+        if (!done) return done;
+      }
+    }
     return {};
   }
 
@@ -60,45 +104,67 @@ class Placer {
     auto table = encode_headers(file_, headers_);
     if (!table) return tl::unexpected(table.error());
     const bool moved = room_.kind == RoomKind::moved_headers;
-    Bytes appended;
-    if (moved && !room_.grows) {
-      if (!add_at(appended, room_.headers, *table)) return internal("the table is in the file");
-    } else {
-      auto done = plan.replace(file_.source(), moved ? room_.headers : file_.header().phoff,
-                               std::move(*table), "the program headers load the new bytes");
-      if (!done) return done;
-    }
+    auto done = point_to_headers(plan, file_, moved ? room_.segment : file_.header().phoff,
+                                 headers_.size());
+    if (!done) return done;
+    Bytes first;
     if (moved) {
-      auto done = move_headers(plan, file_, room_.headers, headers_.size());
+      first = std::move(*table);
+    } else {
+      if (block_) {
+        const auto bytes = file_.source().slice(block_->offset, block_->size, "what has to move");
+        if (!bytes) return tl::unexpected(bytes.error());
+        first.assign(bytes->begin(), bytes->end());
+      }
+      done = plan.replace(file_.source(), file_.header().phoff, std::move(*table),
+                          "the program headers load the new bytes");
       if (!done) return done;
     }
     if (room_.kind == RoomKind::gap)
       return plan.replace(file_.source(), room_.offset, std::move(contents),
                           "new code in the padding behind the old");
-    if (!add_at(appended, room_.offset, contents)) return internal("the room is in the file");
-    const auto at =
-        plan.append(file_.source(), std::move(appended), Size{1},
-                    moved && !room_.grows ? "program headers and new code" : "new code");
-    if (!at) return tl::unexpected(at.error());
-    return {};
+    return append(plan, first, contents);
   }
 
  private:
-  Result<void> grow(std::uint64_t end) {
-    if (!room_.grows || *room_.grows >= headers_.size()) return internal("no segment to grow");
-    Segment& header = headers_[*room_.grows];
-    header.filesz = header.memsz = Size{end - header.offset.value};
+  void move_block() {
+    for (Segment& header : headers_) {
+      if (header.type == PT_LOAD || !block_->holds(header.offset, header.filesz)) continue;
+      const std::uint64_t at = header.offset.value - block_->offset.value;
+      header.offset = {room_.segment.value + at};
+      header.vaddr = header.paddr = {room_.segment_address.value + at};
+    }
+  }
+
+  void change_phdr() {
+    const auto header = std::ranges::find(headers_, PT_PHDR, &Segment::type);
+    if (header == headers_.end()) return;
+    header->filesz = header->memsz = headers_size(file_, headers_.size());
+    if (room_.kind != RoomKind::moved_headers) return;
+    header->offset = room_.segment;
+    header->vaddr = header->paddr = room_.segment_address;
+  }
+
+  Result<void> append(Plan& plan, const Bytes& first, const Bytes& contents) const {
+    const std::uint64_t end = file_.source().size();
+    if (room_.segment.value < end || room_.offset.value - room_.segment.value < first.size())
+      return internal("the room is not of this file");
+    Bytes bytes(static_cast<std::size_t>(room_.segment.value - end));
+    bytes.insert(bytes.end(), first.begin(), first.end());
+    bytes.resize(static_cast<std::size_t>(room_.offset.value - end));
+    bytes.insert(bytes.end(), contents.begin(), contents.end());
+    const auto at = plan.append(file_.source(), std::move(bytes), Size{1}, "the new segment");
+    if (!at) return tl::unexpected(at.error());
     return {};
   }
 
   // Behind the other PT_LOADs: they stand in ascending order (System V ABI, "Program Header").
   void add_load(std::uint64_t page) {
-    const bool with_table = room_.kind == RoomKind::moved_headers && !room_.grows;
     Segment load;
     load.type = PT_LOAD;
     load.flags = PF_R | PF_X;
-    load.offset = with_table ? room_.headers : room_.offset;
-    load.vaddr = load.paddr = with_table ? room_.headers_address : room_.address;
+    load.offset = room_.segment;
+    load.vaddr = load.paddr = room_.segment_address;
     load.filesz = load.memsz = Size{room_.offset.value + size_ - load.offset.value};
     load.align = Size{page};
     auto behind = headers_.end();
@@ -106,19 +172,11 @@ class Placer {
     headers_.insert(behind, load);
   }
 
-  // Zeros up to that offset in the output, then the bytes.
-  [[nodiscard]] bool add_at(Bytes& appended, FileOffset offset, const Bytes& bytes) const {
-    const std::uint64_t end = file_.source().size() + appended.size();
-    if (offset.value < end) return false;
-    appended.resize(static_cast<std::size_t>(appended.size() + (offset.value - end)));
-    appended.insert(appended.end(), bytes.begin(), bytes.end());
-    return true;
-  }
-
   const ElfFile& file_;
   const Room& room_;
   std::uint64_t size_;
   std::vector<Segment> headers_;
+  std::optional<MovableBlock> block_;
 };
 
 bool in_room(const Room& room, std::uint64_t used, VirtAddr address, Size size) {
@@ -140,6 +198,9 @@ Result<void> place(Plan& plan, SectionTable& table, const ElfFile& file, const R
   Placer placer(file, room, used);
   auto done = placer.change_headers(map->page);
   if (!done) return done;
+  for (auto moved : {placer.change_sections(table), placer.change_symbols(plan)}) {
+    if (!moved) return moved;
+  }
   if (contents.eh_frame_hdr) {
     const auto& [address, size] = *contents.eh_frame_hdr;
     if (!in_room(room, used, address, size)) return internal(".eh_frame_hdr is not in the room");
@@ -150,8 +211,8 @@ Result<void> place(Plan& plan, SectionTable& table, const ElfFile& file, const R
     if (!in_room(room, used, section.addr, section.size))
       return internal(fmt::format("{} is not in the room", section.name));
     section.offset = {section.addr.value - room.address.value + room.offset.value};
-    done = table.add(section, "the new bytes have names");
-    if (!done) return done;
+    const auto added = table.add(section, "the new bytes have names");
+    if (!added) return tl::unexpected(added.error());
   }
   return placer.write(plan, std::move(contents.bytes));
 }

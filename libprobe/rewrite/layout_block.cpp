@@ -1,0 +1,160 @@
+#include "libprobe/rewrite/layout_block.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "libprobe/notes/walk.hpp"
+#include "libprobe/rewrite/layout_headers.hpp"
+
+namespace reprobe {
+namespace {
+
+// Notes and the interpreter's name are short; what is longer is not looked at.
+constexpr std::uint64_t kMostBytes = 0x1000;
+
+bool is_gnu_notes(const ElfFile& file, const Section& section) {
+  const auto bytes = file.contents(section);
+  if (!bytes) return false;
+  const NoteLayout layout{
+      .align = section.addralign.value == 8 ? 8U : 4U, .order = file.header().order, .gaps = false};
+  std::uint64_t at = 0;
+  while (at < bytes->size()) {
+    const auto note = read_note(*bytes, at, layout);
+    if (!note || note->next <= at || note->namesz != 4) return false;
+    constexpr std::string_view kGnu("GNU", 4);
+    if (as_text(bytes->subspan(static_cast<std::size_t>(note->name), 4)) != kGnu) return false;
+    at = note->next;
+  }
+  return true;
+}
+
+class BlockFinder {
+ public:
+  BlockFinder(const ElfFile& file, const Segment& load)
+      : file_(file),
+        load_(load),
+        begin_(file.header().phoff.value + headers_size(file, file.segments().size()).value),
+        end_(file.header().phoff.value + headers_size(file, file.segments().size() + 1).value) {}
+
+  std::optional<MovableBlock> find() {
+    // What a header covers moves as a whole, and may reach into the next thing.
+    std::uint64_t before = 0;
+    while (before != end_) {
+      before = end_;
+      if (!take_all() || end_ > load_.offset.value + load_.filesz.value ||
+          end_ - begin_ > kMostBytes)
+        return std::nullopt;
+    }
+    if (!rest_is_padding() || has_symbol()) return std::nullopt;
+    if (items_.empty()) return MovableBlock{};
+    const std::uint64_t first = std::ranges::min(items_, {}, &Range::begin).begin;
+    return MovableBlock{{first}, address_of(first), Size{end_of_items() - first}};
+  }
+
+ private:
+  struct Range {
+    std::uint64_t begin;
+    std::uint64_t end;
+  };
+
+  [[nodiscard]] VirtAddr address_of(std::uint64_t offset) const {
+    return {offset - load_.offset.value + load_.vaddr.value};
+  }
+
+  [[nodiscard]] bool is_over(std::uint64_t begin, std::uint64_t size) const {
+    const auto end = checked_add(begin, size);
+    return size != 0 && begin < end_ && (!end || *end > begin_);
+  }
+
+  // Takes what lies over the bytes; false where it cannot be moved.
+  bool take_all() {
+    items_.clear();
+    const ElfHeader& header = file_.header();
+    if (is_over(header.shoff.value, file_.sections().size() * header.shentsize)) return false;
+    for (const Segment& s : file_.segments()) {
+      if (s.index == load_.index || !is_over(s.offset.value, s.filesz.value)) continue;
+      const bool known = s.type == PT_INTERP || s.type == PT_NOTE || s.type == PT_GNU_PROPERTY;
+      if (!known || s.filesz != s.memsz || !take(s.offset, s.vaddr, s.filesz)) return false;
+    }
+    for (const Section& s : file_.sections()) {
+      if (s.nobits() || s.type == SHT_NULL || !is_over(s.offset.value, s.size.value)) continue;
+      const bool known = s.flags == SHF_ALLOC && ((s.type == SHT_PROGBITS && is_interp(s)) ||
+                                                  (s.type == SHT_NOTE && is_gnu_notes(file_, s)));
+      if (!known || !take(s.offset, s.addr, s.size)) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool is_interp(const Section& section) const {
+    return std::ranges::any_of(file_.segments(), [&](const Segment& s) {
+      return s.type == PT_INTERP && s.offset == section.offset && s.filesz == section.size;
+    });
+  }
+
+  bool take(FileOffset offset, VirtAddr address, Size size) {
+    if (offset.value < begin_ || address != address_of(offset.value) || size.value > kMostBytes)
+      return false;
+    items_.push_back({offset.value, offset.value + size.value});
+    end_ = std::max(end_, offset.value + size.value);
+    return true;
+  }
+
+  [[nodiscard]] std::uint64_t end_of_items() const {
+    return std::ranges::max(items_, {}, &Range::end).end;
+  }
+
+  [[nodiscard]] bool rest_is_padding() const {
+    const auto bytes = file_.source().slice(FileOffset{begin_}, Size{end_ - begin_}, "headers");
+    if (!bytes) return false;
+    std::vector<bool> taken(bytes->size());
+    for (const Range& item : items_) {
+      std::fill(taken.begin() + static_cast<std::ptrdiff_t>(item.begin - begin_),
+                taken.begin() + static_cast<std::ptrdiff_t>(item.end - begin_), true);
+    }
+    for (std::size_t i = 0; i < bytes->size(); ++i) {
+      const std::byte b = (*bytes)[i];
+      if (!taken[i] && b != std::byte{0} && b != std::byte{'X'}) return false;
+    }
+    return true;
+  }
+
+  // A linker script can name a note; then code may use its address. glibc's crt1.o names the ABI
+  // tag for itself.
+  [[nodiscard]] bool has_symbol() const {
+    const VirtAddr begin = address_of(begin_);
+    for (const Section& section : file_.sections()) {
+      if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+      const auto table = file_.symbol_table(section);
+      if (!table) return true;
+      for (std::uint32_t i = 0; i < table->size(); ++i) {
+        const Symbol symbol = table->at(i);
+        if (symbol.in_section() && symbol.type != STT_SECTION && symbol.type != STT_TLS &&
+            in_range(symbol.value.value, begin.value, end_ - begin_) &&
+            table->name(symbol) != "__abi_tag")
+          return true;
+      }
+    }
+    return false;
+  }
+
+  const ElfFile& file_;
+  const Segment& load_;
+  std::uint64_t begin_;  // where the table ends
+  std::uint64_t end_;    // where it would end with one more entry, or what has to move ends
+  std::vector<Range> items_;
+};
+
+}  // namespace
+
+std::optional<MovableBlock> block_behind_headers(const ElfFile& file) {
+  const std::uint64_t table = file.header().phoff.value;
+  const std::uint64_t size = headers_size(file, file.segments().size()).value;
+  for (const Segment& load : file.segments()) {
+    if (load.type != PT_LOAD || !in_range(table, load.offset.value, load.filesz.value)) continue;
+    if (load.filesz.value - (table - load.offset.value) < size) return std::nullopt;
+    return BlockFinder(file, load).find();
+  }
+  return std::nullopt;
+}
+
+}  // namespace reprobe

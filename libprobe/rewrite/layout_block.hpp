@@ -1,0 +1,28 @@
+// The bytes directly behind the program header table, where it would go on with one more entry.
+#pragma once
+
+#include <optional>
+
+#include "libprobe/elf/file.hpp"
+
+namespace reprobe {
+
+// What stands there and can stand elsewhere: the interpreter's name and GNU's notes, which their
+// program headers alone find. Nobody else keeps their addresses: the kernel, the dynamic linker and
+// every reader of notes go through PT_INTERP, PT_NOTE and PT_GNU_PROPERTY.
+struct MovableBlock {
+  FileOffset offset;
+  VirtAddr address;
+  Size size;  // 0: nothing stands there, the bytes are padding
+
+  [[nodiscard]] bool holds(FileOffset at, Size bytes) const {
+    return at >= offset && at.value - offset.value <= size.value &&
+           bytes.value <= size.value - (at.value - offset.value) && bytes.value != 0;
+  }
+};
+
+// Nothing where something else stands there: code, tables, notes of other owners, bytes that no
+// header explains. (patchelf fills what it moved away with 'X'.)
+[[nodiscard]] std::optional<MovableBlock> block_behind_headers(const ElfFile& file);
+
+}  // namespace reprobe
