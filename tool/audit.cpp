@@ -154,9 +154,11 @@ class Audit {
     const auto verdicts = verdicts_of(*file, probes);
     terminal_.progress("");
     if (text_) {
-      if (result.findings.empty() && !any_failure(verdicts)) return;
+      // What a tracer can do with no file is no news, unless somebody asks for this tracer.
+      const bool news = options_.consumers.empty() ? any_fault(verdicts) : any_failure(verdicts);
+      if (result.findings.empty() && !news) return;
       print_file(result, probes.probes.size(), terminal_);
-      if (any_failure(verdicts)) print_consumers(verdicts, probes, terminal_);
+      if (news) print_consumers(verdicts, probes, terminal_);
     } else if (!result.findings.empty() || !verdicts.empty()) {
       if (options_.common.json) consumers_.push_back(consumers_json(verdicts, probes));
       files_.push_back(std::move(result));

@@ -147,6 +147,14 @@ Json consumers_json(const std::vector<ConsumerVerdict>& verdicts, const ProbeFil
   return all;
 }
 
+bool any_fault(const std::vector<ConsumerVerdict>& verdicts) {
+  return std::ranges::any_of(verdicts, [](const ConsumerVerdict& verdict) {
+    return std::ranges::any_of(verdict.failures, [](const ConsumerFailure& failure) {
+      return !reason_is_limit(failure.reason);
+    });
+  });
+}
+
 bool any_failure(const std::vector<ConsumerVerdict>& verdicts) {
   return std::ranges::any_of(verdicts, [](const ConsumerVerdict& v) { return v.fail != 0; });
 }

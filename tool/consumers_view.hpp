@@ -13,11 +13,13 @@ namespace reprobe {
 [[nodiscard]] Json consumers_json(const std::vector<ConsumerVerdict>& verdicts,
                                   const ProbeFile& probes);
 
-// Does any of them fail a probe?
+// Does any of them fail a probe for something that is the file's, and no limit of the consumer?
+[[nodiscard]] bool any_fault(const std::vector<ConsumerVerdict>& verdicts);
+// For anything at all?
 [[nodiscard]] bool any_failure(const std::vector<ConsumerVerdict>& verdicts);
 
-// A table with a row per probe that fails somewhere, then the reasons. Rows beyond kRows are only
-// counted: the JSON has them all.
+// A table with a row per probe that fails somewhere, then the reasons. Beyond a dozen, rows are
+// only counted: the JSON has them all.
 void print_consumers(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
                      const Terminal& terminal);
 

@@ -1,5 +1,7 @@
 // gdb: stap_parse_probe_arguments() of stap-probe.c, and the operands that the architectures'
 // *_stap_parse_special_token add. One argument that fails loses all of the probe's.
+#include <string>
+
 #include "libprobe/audit/consumers/arguments.hpp"
 #include "libprobe/audit/consumers/reasons.hpp"
 #include "libprobe/audit/consumers/text_scan.hpp"
@@ -26,10 +28,11 @@ std::optional<std::string_view> word(TextScan& scan) {
   return scan.run([](char c) { return is_letter(c) || is_digit(c); }, 16);
 }
 
-// gdb's names: r8l is what assemblers call r8b.
+// gdb has r8l for what assemblers, and so compilers, call r8b.
 bool is_gdb_register(std::string_view name, std::uint16_t machine) {
-  if (machine == EM_X86_64 && name.starts_with('r') && name.ends_with('b')) return false;
-  return is_register(name, machine);
+  if (machine != EM_X86_64 || !name.starts_with('r')) return is_register(name, machine);
+  if (!name.ends_with('l')) return !name.ends_with('b') && is_register(name, machine);
+  return is_register(std::string(name.substr(0, name.size() - 1)) + "b", machine);
 }
 
 bool percent_register(TextScan& scan, std::uint16_t machine) {

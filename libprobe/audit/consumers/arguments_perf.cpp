@@ -16,8 +16,8 @@ bool x86(TextScan scan) {
   scan.literal('(');
   if (!scan.literal('%')) return false;
   const auto name = scan.run([](char c) { return is_lower(c) || is_digit(c); });
-  // It renames ah to ax, and so reads the wrong byte.
-  if (!name || !is_x86_general(*name)) return false;
+  // It renames ah to ax, and so reads the wrong byte; the kernel knows no rip.
+  if (!name || !is_x86_general(*name) || name->ends_with("ip")) return false;
   scan.literal(')');
   return scan.done();
 }
