@@ -19,12 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "libprobe/code/cfi.hpp"
-#include "libprobe/code/cfi_rows.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/error.hpp"
+#include "libprobe/rewrite/unwind_frames.hpp"
 #include "libprobe/rewrite/unwind_index.hpp"
-#include "libprobe/rewrite/unwind_records.hpp"
 
 namespace reprobe {
 
@@ -54,25 +52,29 @@ struct UnwindPlaces {
   std::uint64_t debug_frame_offset{};
 };
 
-// Bytes that build() will give. Exact wherever the stubs are placed, once the places of the pieces
-// in their stub are final.
+// Bytes that build() gives: exactly, where the stubs stand at their final distances from each other
+// already; at most, where they do not.
 struct UnwindSizes {
   Size eh_frame;
   Size eh_frame_hdr;
   Size debug_frame;
 };
 
-// All empty where no stub stands for code that had unwind information.
+// All empty where no stub stands for code that had unwind information; .eh_frame and its table
+// empty where the program's unwinder finds nothing of the original either (a dynamic program
+// without PT_GNU_EH_FRAME).
 struct UnwindTables {
   Bytes eh_frame;
-  Bytes eh_frame_hdr;  // every FDE that the program's own table has, and the new ones; or empty:
-  // Entries of the program's own search table that are replaced, from this address on
-  // (unwind_shared.cpp).
+  // A new table: every entry of the program's own, and the stubs'. Or empty:
+  Bytes eh_frame_hdr;
+  // Entries of the program's own table that change, from this address on. The program header and
+  // the section stay as they are.
   std::optional<std::pair<VirtAddr, Bytes>> table_edit;
   Bytes debug_frame;  // appended to .debug_frame; not loaded
 };
 
 // A search table that is longer stays where it is: a copy would be most of what the file grows by.
+// Its neighbours leave it no room to grow; so two functions share an FDE, and so do many stubs.
 inline constexpr Size kMostRebuilt{16384};
 
 class UnwindWriter {
@@ -80,52 +82,58 @@ class UnwindWriter {
   // Reads the search table, or walks .eh_frame where the file has none. A file without unwind
   // information is no error: its stubs unwind as the original does, not at all. Error: refused
   // (the existing tables cannot be rebuilt: not sorted, unreadable). The file must outlive it.
-  [[nodiscard]] static Result<UnwindWriter> open(const ElfFile& file);
+  [[nodiscard]] static Result<UnwindWriter> open(const ElfFile& file,
+                                                 Size most_rebuilt = kMostRebuilt);
 
   // Whether the file has unwind information, to which the stubs' is added.
   [[nodiscard]] bool has_tables() const { return !index_.entries.empty(); }
-  // The program has no PT_GNU_EH_FRAME (a static program, whose start-up code registers .eh_frame):
-  // one must be added for the new table, or the stubs have no unwind information.
+  // A static program whose start-up code registers .eh_frame has no PT_GNU_EH_FRAME: one must be
+  // added for the stubs' table, or they have no unwind information. libgcc looks there for what was
+  // not registered; the functions stay out of the table, so that nothing else is found in it.
   [[nodiscard]] bool needs_program_header() const {
-    return has_tables() && !index_.has_program_header;
+    return index_.found == UnwindIndex::Found::by_registration && has_tables();
   }
 
   // For the planner: whether the rows of such a stub can be stated. Neither start nor size of the
   // pieces is looked at. Error: refused, with the reason.
   [[nodiscard]] Result<void> check(std::span<const StubPiece> pieces);
 
+  // The places of the pieces in their stub must be final.
   [[nodiscard]] Result<UnwindSizes> sizes(std::span<const Stub> stubs);
 
-  // Errors: refused (as check(); a distance over 2 GiB; a stub on top of a function of the table),
+  // Errors: refused (as check(); a distance over 2 GiB; a stub on top of a function or of a stub),
   // internal (the new instructions, read back, do not give the rows).
   [[nodiscard]] Result<UnwindTables> build(std::span<const Stub> stubs, const UnwindPlaces& places);
 
  private:
   // The unwind information of one function.
   struct Source {
-    CfiCie cie;
+    FrameKind kind;
     CfiFde fde;
     CfiRows rows;
   };
   struct Frames;
-  struct SharedFrames;
 
-  UnwindWriter(const ElfFile& file, UnwindIndex index) : file_(&file), index_(std::move(index)) {}
+  UnwindWriter(const ElfFile& file, UnwindIndex index, Size most_rebuilt)
+      : file_(&file), index_(std::move(index)), most_rebuilt_(most_rebuilt) {}
 
   [[nodiscard]] Result<const Source*> source(VirtAddr original);
-  [[nodiscard]] Result<std::vector<CfiRow>> rows(std::span<const StubPiece> pieces,
-                                                 const Source& source) const;
-  [[nodiscard]] Result<StubFrame> frame(const Stub& stub, const Source& source) const;
-  [[nodiscard]] Result<Frames> frames(std::span<const Stub> stubs);
-  // Few FDEs in entries of the existing table; nothing where that cannot be had.
-  [[nodiscard]] Result<std::optional<SharedFrames>> share(std::span<const Stub> stubs);
-  [[nodiscard]] Result<UnwindTables> build_shared(const SharedFrames& shared, const Frames& frames,
+  [[nodiscard]] Result<FrameRows> rows(std::span<const StubPiece> pieces,
+                                       const Source& source) const;
+  [[nodiscard]] Result<Frames> describe(std::span<const Stub> stubs);
+  [[nodiscard]] Result<void> check_place(const FrameRows& stub) const;
+  [[nodiscard]] Result<UnwindTables> build_beside(const Frames& frames,
                                                   const UnwindPlaces& places) const;
+  // Nothing where it cannot be done.
+  [[nodiscard]] Result<std::optional<UnwindTables>> build_over_old(
+      const Frames& frames, const UnwindPlaces& places) const;
 
   const ElfFile* file_;
   UnwindIndex index_;
+  Size most_rebuilt_;
   // The last one: a function's sites come one after the other.
   std::optional<Source> source_;
+  std::size_t rules_{};  // of all sources read
 };
 
 }  // namespace reprobe

@@ -13,9 +13,9 @@ namespace {
 
 auto refused(const char* where, const char* what) { return fail(ErrorCode::refused, where, what); }
 
-const Segment* program_header(const ElfFile& file) {
+const Segment* program_header(const ElfFile& file, std::uint32_t type) {
   for (const Segment& segment : file.segments())
-    if (segment.type == PT_GNU_EH_FRAME) return &segment;
+    if (segment.type == type) return &segment;
   return nullptr;
 }
 
@@ -52,6 +52,7 @@ struct Header {
   bool has_table{};
   std::uint64_t count{};
   ByteView table;
+  VirtAddr table_address;
 };
 
 // Of the form every linker writes; no other table is searched by libgcc or glibc.
@@ -70,6 +71,7 @@ Header read_header(const ElfFile& file, VirtAddr address, Size size) {
   header.count = cursor.fixed(4).value_or(0);
   header.has_table = header.count != 0;
   header.table = cursor.rest();
+  header.table_address = cursor.address();
   return header;
 }
 
@@ -96,22 +98,23 @@ Result<std::vector<UnwindEntry>> read_table(const Header& header, VirtAddr addre
 Result<UnwindIndex> read_unwind_index(const ElfFile& file) {
   UnwindIndex index;
   if (file.header().type == ET_REL) return index;
-  const Segment* segment = program_header(file);
+  const Segment* segment = program_header(file, PT_GNU_EH_FRAME);
   const Section* section = loaded_section(file, ".eh_frame");
-  index.has_program_header = segment != nullptr;
   Result<std::vector<UnwindEntry>> entries;
   if (segment != nullptr) {
+    index.found = UnwindIndex::Found::by_table;
     const Header header = read_header(file, segment->vaddr, segment->filesz);
     if (!header.eh_frame) return refused(".eh_frame_hdr", "its head cannot be read");
     index.eh_frame = *header.eh_frame;
     if (header.has_table) {
       entries = read_table(header, segment->vaddr, file.header());
-      index.table_address = segment->vaddr;
-      index.table_size = Size{kUnwindIndexHead + header.count * kUnwindIndexEntry};
+      index.table = UnwindIndex::Table{segment->vaddr, header.table_address};
     } else {
       entries = walk(file, *header.eh_frame, std::nullopt);
     }
   } else if (section != nullptr) {
+    if (program_header(file, PT_DYNAMIC) == nullptr)
+      index.found = UnwindIndex::Found::by_registration;
     index.eh_frame = section->addr;
     const auto end = checked_add(section->addr.value, section->size.value);
     if (!end) return refused(".eh_frame", "the section wraps");
@@ -132,6 +135,18 @@ Result<std::uint32_t> unwind_distance(VirtAddr target, VirtAddr from, const ElfH
   return low;
 }
 
+Result<void> append_unwind_entries(Bytes& bytes, std::span<const UnwindEntry> entries,
+                                   VirtAddr base, const ElfHeader& header) {
+  for (const UnwindEntry& entry : entries) {
+    for (const VirtAddr target : {entry.start, entry.fde}) {
+      const auto distance = unwind_distance(target, base, header);
+      if (!distance) return tl::unexpected(distance.error());
+      append_number(bytes, *distance, 4, header);
+    }
+  }
+  return {};
+}
+
 Result<Bytes> write_unwind_index(std::span<const UnwindEntry> entries, VirtAddr eh_frame,
                                  VirtAddr address, const ElfHeader& header) {
   Bytes bytes;
@@ -139,21 +154,14 @@ Result<Bytes> write_unwind_index(std::span<const UnwindEntry> entries, VirtAddr 
   for (const unsigned field :
        {1U, DW_EH_PE_pcrel | DW_EH_PE_sdata4, DW_EH_PE_udata4, DW_EH_PE_datarel | DW_EH_PE_sdata4})
     append_number(bytes, field, 1, header);
-  const auto append = [&](VirtAddr target, VirtAddr from) -> Result<void> {
-    const auto distance = unwind_distance(target, from, header);
-    if (!distance) return tl::unexpected(distance.error());
-    append_number(bytes, *distance, 4, header);
-    return {};
-  };
-  if (auto ok = append(eh_frame, VirtAddr{address.value + 4}); !ok)
-    return tl::unexpected(ok.error());
+  const auto distance = unwind_distance(eh_frame, VirtAddr{address.value + 4}, header);
+  if (!distance) return tl::unexpected(distance.error());
+  append_number(bytes, *distance, 4, header);
   const auto count = narrow<std::uint32_t>(entries.size());
   if (!count) return refused(".eh_frame_hdr", "too many functions");
   append_number(bytes, *count, 4, header);
-  for (const UnwindEntry& entry : entries) {
-    for (const VirtAddr target : {entry.start, entry.fde})
-      if (auto ok = append(target, address); !ok) return tl::unexpected(ok.error());
-  }
+  if (auto ok = append_unwind_entries(bytes, entries, address, header); !ok)
+    return tl::unexpected(ok.error());
   return bytes;
 }
 

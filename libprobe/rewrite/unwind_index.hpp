@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,10 +20,19 @@ struct UnwindEntry {
 struct UnwindIndex {
   std::vector<UnwindEntry> entries;  // ascending; empty: no unwind information
   VirtAddr eh_frame;
-  bool has_program_header{};  // PT_GNU_EH_FRAME
-  // Of the search table as it stands: empty where .eh_frame was walked instead.
-  VirtAddr table_address;
-  Size table_size;
+  // Who finds the entries at run time.
+  enum class Found {
+    by_table,         // PT_GNU_EH_FRAME
+    by_registration,  // a static program's start-up code registers .eh_frame (crtstuff.c)
+    not_at_all,       // a dynamic one without PT_GNU_EH_FRAME: debuggers alone read .eh_frame
+  };
+  Found found{Found::not_at_all};
+  // The search table as it stands; nothing where .eh_frame was walked instead.
+  struct Table {
+    VirtAddr base;     // what its fields count from: .eh_frame_hdr
+    VirtAddr entries;  // of the first entry
+  };
+  std::optional<Table> table;
 };
 
 inline constexpr std::uint64_t kUnwindIndexHead = 12;  // bytes before the entries
@@ -38,8 +48,11 @@ inline constexpr std::uint64_t kUnwindIndexEntry = 8;
 [[nodiscard]] Result<Bytes> write_unwind_index(std::span<const UnwindEntry> entries,
                                                VirtAddr eh_frame, VirtAddr address,
                                                const ElfHeader& header);
+// Entries alone, of a table at `base`. Error: the same.
+[[nodiscard]] Result<void> append_unwind_entries(Bytes& bytes, std::span<const UnwindEntry> entries,
+                                                 VirtAddr base, const ElfHeader& header);
 
-// `target - from` as s32, the form of pcrel and datarel fields. Error: refused.
+// `target - from` as s32, the form of pcrel and datarel fields. Error: the same.
 [[nodiscard]] Result<std::uint32_t> unwind_distance(VirtAddr target, VirtAddr from,
                                                     const ElfHeader& header);
 

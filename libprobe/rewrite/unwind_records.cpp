@@ -53,25 +53,27 @@ std::uint64_t FrameSection::add_cie(const CfiCie& original, const Bytes& initial
 }
 
 Result<std::uint64_t> FrameSection::add_fde(const CfiCie& original, std::uint64_t cie,
-                                            const StubFrame& frame) {
+                                            const CodeRange& code, const Bytes& program) {
   const std::uint64_t start = begin_record();
-  const auto size = narrow<std::uint32_t>(frame.size.value);
+  const auto size = narrow<std::uint32_t>(code.size.value);
   const auto pointer = kind_ == Kind::eh_frame ? narrow<std::uint32_t>(bytes_.size() - cie)
                                                : narrow<std::uint32_t>(place_ + cie);
-  if (!size || !pointer) return fail(ErrorCode::refused, ".eh_frame", "more than 4 GiB of stubs");
+  // libgcc (find_fde_tail) reads the size with its sign.
+  if (!size || *size >> 31 != 0 || !pointer)
+    return fail(ErrorCode::refused, ".eh_frame", "over 2 GiB of code or of tables");
   number(*pointer, 4);
   if (kind_ == Kind::eh_frame) {
-    const auto distance = unwind_distance(frame.start, VirtAddr{place_ + bytes_.size()}, *header_);
+    const auto distance = unwind_distance(code.start, VirtAddr{place_ + bytes_.size()}, *header_);
     if (!distance) return tl::unexpected(distance.error());
     number(*distance, 4);
     number(*size, 4);
     number(0, 1);  // augmentation data
   } else {
-    number(frame.start.value, header_->word());
+    number(code.start.value, header_->word());
     number(*size, header_->word());
     if (original.signal_frame || original.b_key) number(0, 1);
   }
-  bytes_.insert(bytes_.end(), frame.program.begin(), frame.program.end());
+  bytes_.insert(bytes_.end(), program.begin(), program.end());
   end_record(start);
   return start;
 }

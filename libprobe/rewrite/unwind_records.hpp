@@ -10,12 +10,9 @@
 
 namespace reprobe {
 
-// The program of one stub's FDE.
-struct StubFrame {
+struct CodeRange {
   VirtAddr start;
   Size size;
-  VirtAddr cie;  // of the original: which CIE it goes with
-  Bytes program;
 };
 
 class FrameSection {
@@ -26,12 +23,11 @@ class FrameSection {
   FrameSection(Kind kind, std::uint64_t place, const ElfHeader& header)
       : kind_(kind), place_(place), header_(&header) {}
 
-  // A CIE as `original` for FDEs without an LSDA, and so without a personality routine; gives its
-  // offset in bytes().
+  // A CIE without a personality routine; gives its offset in bytes().
   std::uint64_t add_cie(const CfiCie& original, const Bytes& initial_program);
-  // Gives the FDE's offset. Error: refused (the stub lies over 2 GiB away).
+  // Gives the FDE's offset. Error: refused (the code lies over 2 GiB away, or is that long).
   [[nodiscard]] Result<std::uint64_t> add_fde(const CfiCie& original, std::uint64_t cie,
-                                              const StubFrame& frame);
+                                              const CodeRange& code, const Bytes& program);
   // A length of 0 ends .eh_frame.
   void add_terminator();
 
