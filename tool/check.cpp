@@ -3,15 +3,16 @@
 #include <fmt/format.h>
 
 #include "libprobe/verify/second_opinion.hpp"
+#include "libprobe/verify/section_match.hpp"
 #include "tool/elf_input.hpp"
 
 namespace reprobe {
 namespace {
 
 void ask_second_opinion(const std::filesystem::path& before, const std::filesystem::path& after,
-                        const CheckOptions& check, const Terminal& terminal,
-                        std::vector<Finding>& findings) {
-  const SecondOpinion opinion = second_opinion(before, after, check.changed_sections);
+                        const std::vector<std::string>& changed, const CheckOptions& check,
+                        const Terminal& terminal, std::vector<Finding>& findings) {
+  const SecondOpinion opinion = second_opinion(before, after, changed);
   switch (opinion.state) {
     case SecondOpinion::State::agrees:
       return terminal.detail("second opinion: LIEF reads input and output alike");
@@ -50,7 +51,10 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
   const bool sound = before.problems().empty();
   if (check.second_opinion == SecondOpinionMode::always ||
       (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
-    ask_second_opinion(before_path, after, check, terminal, findings);
+    // What moved among the headers is known from both files; compare() has judged it.
+    std::vector<std::string> changed = changed_sections(before, *result);
+    changed.insert(changed.end(), check.changed_sections.begin(), check.changed_sections.end());
+    ask_second_opinion(before_path, after, changed, check, terminal, findings);
   } else {
     terminal.detail(
         fmt::format("second opinion not asked: {}", check.second_opinion == SecondOpinionMode::never

@@ -15,7 +15,8 @@ namespace reprobe {
 struct CheckOptions {
   CompareOptions options;
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
-  std::vector<std::string> changed_sections;
+  // Names of sections that may differ, besides those that both files show to have changed.
+  std::vector<std::string> changed_sections{};
 };
 
 // LIEF reads files up to this size unless asked to always or never.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string_view>
 
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
@@ -21,6 +23,21 @@ namespace {
 
 std::string probe_text(const Probe& probe) {
   return fmt::format("{}:{} at {:#x}", probe.note.provider, probe.note.name, probe.site.value);
+}
+
+Json repairs_json(const FixPlan& fix, const ProbeFile& probes) {
+  Json list = Json::array();
+  for (const Repair& repair : fix.repairs) {
+    Json item = {{"rule", repair.rule}, {"what", repair.what}};
+    if (repair.probe) {
+      const Probe& probe = probes.probes[*repair.probe];
+      item["provider"] = probe.note.provider;
+      item["name"] = probe.note.name;
+      item["site"] = hex(probe.site.value);
+    }
+    list.push_back(std::move(item));
+  }
+  return list;
 }
 
 Json plan_json(const FixCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
@@ -47,6 +64,7 @@ Json plan_json(const FixCommandOptions& options, const ElfFile& file, const Prob
             {"appended", fix.plan.appended().size()},
             {"removed", std::move(removed)},
             {"sites", Json::array()},
+            {"repairs", repairs_json(fix, probes)},
             {"refused", std::move(refused)}};
   if (const std::string id = file.build_id(); !id.empty()) {
     j["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
@@ -65,6 +83,11 @@ void print_plan(const FixPlan& fix, const ProbeFile& probes) {
     fmt::print("rewrite {}\n", printable(probe_text(probes.probes[i])));
   }
   if (fix.base) fmt::print("put .stapsdt.base at {:#x}\n", fix.base->value);
+  for (const Repair& repair : fix.repairs) {
+    const std::string about =
+        repair.probe ? probe_text(probes.probes[*repair.probe]) + ": " : std::string();
+    fmt::print("repair {}: {}\n", repair.rule, printable(about + repair.what));
+  }
   for (const Edit& edit : fix.plan.edits()) {
     fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);
   }
@@ -84,9 +107,12 @@ std::string summary(const FixCommandOptions& options, const ElfFile& file, const
   }
   if (fix.base) text += fmt::format(", put .stapsdt.base at {:#x}", fix.base->value);
   if (!fix.rewritten.empty()) text += fmt::format(", rewrote {}", fix.rewritten.size());
-  if (fix.removed.empty() && fix.rewritten.empty() && !fix.base) {
-    text += ", repaired the section header";
+  // Of the repairs that the numbers above do not show.
+  std::set<std::string_view> others;
+  for (const Repair& repair : fix.repairs) {
+    if (!repair.probe && !repair.rule.starts_with("base-")) others.insert(repair.rule);
   }
+  if (!others.empty()) text += fmt::format(", repaired {}", fmt::join(others, ", "));
   if (!file.build_id().empty()) text += options.new_build_id ? "; new build-id" : "; build-id kept";
   return text;
 }
@@ -96,11 +122,13 @@ std::string nothing_to_change(const FixCommandOptions& options) {
   return options.file + ": nothing to change" + (copied ? "; copied to " + options.output : "");
 }
 
-// Does writing the section anew mend what the finding is about?
-bool is_mended(const Finding& finding) {
+// Does a repair that was made mend what the finding is about?
+bool is_mended(const Finding& finding, const FixPlan& fix) {
   constexpr std::array kMended = {rule::note_align,    rule::note_namesz, rule::note_type,
                                   rule::note_args_nul, rule::note_descsz, rule::note_padding,
                                   rule::note_gap};
+  // Of these the plan tells.
+  if (std::ranges::find(fix.repairs, finding.rule, &Repair::rule) != fix.repairs.end()) return true;
   // A note that could not be decoded has no name and stays as it is.
   const bool undecoded = finding.rule == rule::note_type && finding.name.empty();
   return !undecoded && std::ranges::find(kMended, finding.rule) != kMended.end();
@@ -119,9 +147,12 @@ std::string where_of(const Finding& finding, const ElfFile& file) {
 }
 
 // What the audit calls an error and a rewrite leaves: silence would pass for success.
-void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes) {
+// A repair that was not chosen is not asked for.
+void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes,
+                     const RepairChoice& choice) {
   for (const Finding& finding : probes.scan.findings) {
-    if (finding.severity != Severity::error || is_mended(finding)) continue;
+    const bool asked = choice.wants(finding.rule);
+    if (finding.severity != Severity::error || !asked || is_mended(finding, fix)) continue;
     fix.refused.push_back({finding.provider, finding.name, std::nullopt, where_of(finding, file),
                            finding.rule + ": " + finding.message});
   }
@@ -135,6 +166,8 @@ struct Planned {
 };
 
 Result<Planned> plan_file(const FixCommandOptions& options) {
+  const auto choice = RepairChoice::of(options.only, options.skip);
+  if (!choice) return tl::unexpected(choice.error());
   const auto stamp = file_stamp(options.file);
   auto source = map_input(options.file);
   if (!source) return tl::unexpected(source.error());
@@ -144,6 +177,8 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   ProbeFile probes = read_probes(*file);
   FixOptions fix_options;
   fix_options.remove_ambiguous = options.remove_ambiguous;
+  fix_options.respell = options.respell;
+  fix_options.repairs = *choice;
   if (!options.common.patterns.empty()) {
     fix_options.selected = [&](const Probe& probe) {
       return selected(options.common.patterns, probe.note);
@@ -152,7 +187,9 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   auto fix = plan_fix(*file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());
   // -p narrows the work to some probes; what is wrong with others is not asked.
-  if (options.common.patterns.empty()) refuse_the_rest(*fix, *file, probes);
+  if (options.common.patterns.empty()) {
+    refuse_the_rest(*fix, *file, probes, *choice);
+  }
   if (options.new_build_id && !fix->plan.empty()) {
     auto renewed = renew_build_id(fix->plan, *file);
     if (!renewed) return tl::unexpected(renewed.error());
@@ -202,7 +239,8 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
   // unchanged file is copied, so that a build step always finds its output.
   if (!options.dry_run && (!fix.plan.empty() || copies)) {
     const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
-                                         .allow_new_build_id = options.new_build_id},
+                                         .allow_new_build_id = options.new_build_id,
+                                         .allow_respelled = options.respell},
                              .second_opinion = options.second_opinion,
                              .changed_sections = fix.changed_sections};
     auto done = commit(fix.plan, planned->file.source(), commit_as,

@@ -144,6 +144,14 @@ void add_audit(CLI::App& app, AuditOptions& options) {
   command.add_option("PATH", options.paths, "files, folders (walked) and archives")->required();
 }
 
+void add_repairs(CLI::App& command, const char* name, std::vector<std::string>& rules,
+                 const char* what) {
+  command.add_option(name, rules, what)
+      ->type_name("RULE,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+}
+
 void add_fix(CLI::App& app, FixCommandOptions& options) {
   CLI::App& command = *app.add_subcommand("fix", "remove dangling notes and repair the others");
   command.footer(
@@ -165,6 +173,10 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   command.add_flag("--remove-ambiguous", options.remove_ambiguous,
                    "also remove notes that are not proven dangling");
+  command.add_flag("--respell", options.respell,
+                   "write arguments in the spelling that most tracers read");
+  add_repairs(command, "--only", options.only, "make these repairs and no others");
+  add_repairs(command, "--skip", options.skip, "make all repairs but these");
   command
       .add_option_function<std::string>(
           "--build-id",
@@ -202,6 +214,7 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_option("AFTER", options.after, "the file after it")->required();
   command.add_flag("--remove-ambiguous", options.removed_ambiguous,
                    "the rewrite was asked to remove ambiguous notes");
+  command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
   add_second_opinion(command, options.second_opinion);

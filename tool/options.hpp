@@ -43,6 +43,9 @@ struct FixCommandOptions {
   std::string output;
   bool dry_run{};
   bool remove_ambiguous{};
+  bool respell{};
+  std::vector<std::string> only;  // --only and --skip: names of repairs
+  std::vector<std::string> skip;
   bool new_build_id{};
   bool preserve_dates{};
   bool break_hardlinks{};
@@ -56,6 +59,7 @@ struct VerifyOptions {
   std::string before;
   std::string after;
   bool removed_ambiguous{};
+  bool respelled{};
   bool new_build_id{};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };

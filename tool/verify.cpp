@@ -25,25 +25,6 @@ void print_text(const std::vector<Finding>& findings, const Terminal& terminal) 
     fmt::print("verified: nothing but the probe notes and their sections differs\n");
 }
 
-// The sections that a repair of the notes may change.
-std::vector<std::string> changeable_sections(const ElfFile& file) {
-  std::vector<std::string> names;
-  for (const Section& section : file.sections()) {
-    const bool relocations = section.type == SHT_RELA || section.type == SHT_REL;
-    const Section* target = relocations ? file.section_at(section.info) : nullptr;
-    if (section.name == kStapsdtSection || (target != nullptr && target->name == kStapsdtSection)) {
-      names.push_back(section.name);
-    }
-  }
-  // What a repaired base changes: its own header and symbols, and the section names where it is
-  // new.
-  names.emplace_back(kBaseSection);
-  names.emplace_back(".symtab");
-  const auto index = static_cast<std::uint32_t>(file.header().shstrndx);
-  if (const Section* table = file.section_at(index)) names.push_back(table->name);
-  return names;
-}
-
 }  // namespace
 
 int run_verify(const VerifyOptions& options) {
@@ -56,10 +37,11 @@ int run_verify(const VerifyOptions& options) {
   if (!source) return fail_with(options.before, source.error());
   const auto before = open_elf(std::move(*source));
   if (!before) return fail_with(options.before, before.error());
-  std::vector<std::string> changed = changeable_sections(*before);
+  std::vector<std::string> changed;
   if (options.new_build_id) changed.emplace_back(".note.gnu.build-id");
   const CheckOptions check{.options = {.allow_removed_ambiguous = options.removed_ambiguous,
-                                       .allow_new_build_id = options.new_build_id},
+                                       .allow_new_build_id = options.new_build_id,
+                                       .allow_respelled = options.respelled},
                            .second_opinion = options.second_opinion,
                            .changed_sections = std::move(changed)};
   auto findings = find_differences(*before, options.before, options.after, check, terminal);

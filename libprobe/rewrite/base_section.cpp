@@ -6,6 +6,8 @@
 namespace reprobe {
 namespace {
 
+std::uint64_t distance(const Section& section) { return section.addr.value - section.offset.value; }
+
 // Both ends lie where one segment puts them: a hostile section is longer than its segment.
 bool holds_code(const ElfFile& file, const Section& section) {
   if (!section.executable() || section.nobits() || section.size.value == 0) return false;
@@ -34,30 +36,36 @@ const Section* code_section(const ElfFile& file, const ProbeFile& probes) {
   return best;
 }
 
+bool inside_a_section(const ElfFile& file, const Section& base) {
+  return std::ranges::any_of(file.sections(), [&](const Section& section) {
+    return &section != &base && section.allocated() && !section.nobits() &&
+           section.addr < base.addr && section.contains(base.addr);
+  });
+}
+
 }  // namespace
 
-std::optional<VirtAddr> wanted_base(const ElfFile& file, const ProbeFile& probes) {
+std::optional<EmptyPlace> place_for_new_base(const ElfFile& file, const ProbeFile& probes) {
   if (file.header().type == ET_REL || probes.debug_file) return std::nullopt;
   if (file.section(kBaseSection) != nullptr) return std::nullopt;
   const Section* code = code_section(file, probes);
   if (code == nullptr) return std::nullopt;
-  return VirtAddr{code->addr.value + code->size.value - 1};
+  return empty_section_place(file, *code, std::nullopt);
 }
 
-Result<void> add_base(SectionTable& table, const ElfFile& file, VirtAddr address) {
-  const auto offset = file.offset_of(address);
-  if (!offset) return fail(ErrorCode::internal, std::string(kBaseSection), "not in the file");
-  Section base;
-  base.name = kBaseSection;
-  base.type = SHT_PROGBITS;
-  base.flags = SHF_ALLOC;
-  base.addr = address;
-  base.offset = *offset;
-  // Without a byte of its own: GNU strip and objcopy take a section inside another for an overlap
-  // and move what stands behind it, code included (measured with binutils 2.40).
-  base.size = Size{0};
-  base.addralign = Size{1};
-  return table.add(base, ".stapsdt.base stands in the code, as gdb and perf need it");
+const Section* misplaced_base(const ElfFile& file, const ProbeFile& probes) {
+  if (file.header().type == ET_REL || probes.debug_file) return nullptr;
+  const Section* base = file.section(kBaseSection);
+  const Section* code = code_section(file, probes);
+  if (base == nullptr || code == nullptr || base->type != SHT_PROGBITS) return nullptr;
+  const bool right =
+      base->allocated() && distance(*base) == distance(*code) && !inside_a_section(file, *base);
+  return right ? nullptr : base;
+}
+
+std::optional<EmptyPlace> place_for_base(const ElfFile& file, const ProbeFile& probes,
+                                         const Section& base) {
+  return empty_section_place(file, *code_section(file, probes), base.index);
 }
 
 }  // namespace reprobe

@@ -1,21 +1,25 @@
-// Puts .stapsdt.base where every tracer computes the same byte: on the last byte of .text, as a
-// header without contents of its own. gdb needs the section; perf adds its file OFFSET minus
-// note.base, so it must share text's distance between address and offset (consumers.md, 2).
+// Where .stapsdt.base must stand for every tracer to compute the same byte: gdb needs the section;
+// perf adds its file OFFSET minus note.base, so it must share the code's distance between address
+// and offset (consumers.md, 2). It stands there as a header without contents of its own.
 #pragma once
 
 #include <optional>
 
 #include "libprobe/audit/probe.hpp"
-#include "libprobe/rewrite/section_table.hpp"
+#include "libprobe/rewrite/empty_section.hpp"
 
 namespace reprobe {
 
-// The address that .stapsdt.base should have; nothing where the file has the section or no section
-// of code can hold it. BOLT crashes where the section starts at text's or its segment's first byte,
-// and works with the last.
-[[nodiscard]] std::optional<VirtAddr> wanted_base(const ElfFile& file, const ProbeFile& probes);
+// Where a new .stapsdt.base belongs; nothing where the file has the section, or no place does.
+[[nodiscard]] std::optional<EmptyPlace> place_for_new_base(const ElfFile& file,
+                                                           const ProbeFile& probes);
 
-// Adds the section's header at `address`. Errors: see SectionTable.
-[[nodiscard]] Result<void> add_base(SectionTable& table, const ElfFile& file, VirtAddr address);
+// The file's .stapsdt.base, where it must move: it has another distance than the code, is not
+// allocated, or lies inside another section (where eu-strip fills what follows it with zeros).
+[[nodiscard]] const Section* misplaced_base(const ElfFile& file, const ProbeFile& probes);
+
+// Where misplaced_base() belongs; nothing where no place does.
+[[nodiscard]] std::optional<EmptyPlace> place_for_base(const ElfFile& file, const ProbeFile& probes,
+                                                       const Section& base);
 
 }  // namespace reprobe

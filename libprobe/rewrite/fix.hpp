@@ -1,5 +1,5 @@
 // Plans the repairs of `reprobe fix`: dangling notes removed, note sections written canonically,
-// note.base made consistent. What cannot be done safely is refused with its reason.
+// base, order and semaphores put right. What cannot be done safely is refused with its reason.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,17 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/rewrite/plan.hpp"
+#include "libprobe/rewrite/repair_rules.hpp"
 
 namespace reprobe {
 
 struct FixOptions {
   bool remove_ambiguous{};
-  // Which probes may be removed or rewritten; all where it is empty. Others keep their bytes.
+  bool respell{};  // arguments in a spelling that more tracers read (notes/respell.hpp)
+  // Which probes may be removed or rewritten; all where it is empty. Others keep their bytes, and
+  // so does what concerns the whole file.
   std::function<bool(const Probe&)> selected;
+  RepairChoice repairs;  // every repair where it is left as it is
 };
 
 struct Refusal {
@@ -25,8 +29,16 @@ struct Refusal {
   std::string reason;  // stable words a program can compare
 };
 
+// One repair that the plan makes.
+struct Repair {
+  std::string rule;                  // repair_rules.hpp
+  std::string what;                  // one half sentence
+  std::optional<std::size_t> probe;  // index, where it is about one
+};
+
 struct FixPlan {
   Plan plan;
+  std::vector<Repair> repairs;
   std::vector<std::size_t> removed;    // indices of probes, in note order
   std::vector<std::size_t> rewritten;  // indices of probes whose note changed its bytes
   std::optional<VirtAddr> base;        // where .stapsdt.base is put, where it moves or is new

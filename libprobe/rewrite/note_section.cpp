@@ -1,6 +1,7 @@
 #include "libprobe/rewrite/note_section.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "libprobe/notes/section_scan.hpp"
 #include "libprobe/notes/walk.hpp"
@@ -23,24 +24,24 @@ std::span<const Item> in_section(const std::vector<Item>& list, const Section& s
 
 constexpr auto place_of_probe = [](const Probe& probe) { return probe.note.file_offset; };
 
+// A list of notes on its way to bytes, and what a reader must find in them.
 class NoteBuilder {
  public:
-  NoteBuilder(const ElfFile& file, VirtAddr base) : file_(file), base_(base) {}
+  explicit NoteBuilder(const ElfFile& file) : file_(file) {}
 
-  Result<void> probe(const Probe& probe, NoteFate fate) {
+  Result<void> probe(const Probe& probe, NoteFate fate, const NoteFields& wanted) {
     const Note& note = probe.note;
-    NoteFields fields = note;
     if (fate == NoteFate::rewrite) {
-      fields = repaired_fields(probe, base_);
-      const auto bytes = encode_note(fields, file_.header().is64, file_.header().order);
+      const auto bytes = encode_note(wanted, file_.header().is64, file_.header().order);
       if (!bytes) return tl::unexpected(bytes.error());
       kept(note, kDescriptor);
       append(*bytes);
+      expected_.notes.push_back(wanted);
     } else {
       kept(note, note.desc);
       append(note.bytes);
+      expected_.notes.push_back(note);
     }
-    expected_.notes.push_back(std::move(fields));
     return {};
   }
 
@@ -58,11 +59,11 @@ class NoteBuilder {
 
   // A hostile file can hold bytes that read as one chain of notes here and as another there: what
   // follows a removed note, say. The result must read as what was put together.
-  Result<NewNotes> finish() {
+  [[nodiscard]] bool reads_alike() const {
     NoteScan scan;
     std::vector<Finding> findings;
     NoteReport report(findings, true);
-    scan_note_section({.bytes = result_.contents,
+    scan_note_section({.bytes = contents_,
                        .index = 0,
                        .offset = {},
                        .addralign = kNoteAlign,
@@ -73,26 +74,23 @@ class NoteBuilder {
       return a.location == b.location && a.base == b.base && a.semaphore == b.semaphore &&
              a.provider == b.provider && a.name == b.name && a.arguments == b.arguments;
     };
-    const bool same = scan.stopped.empty() &&
-                      std::ranges::equal(scan.notes, expected_.notes, same_fields) &&
-                      std::ranges::equal(scan.foreign, expected_.owners, {}, &ForeignNote::owner);
-    if (!same) {
-      return fail(ErrorCode::refused, std::string(kStapsdtSection),
-                  "readers would not find the same notes in the repaired section");
-    }
-    return std::move(result_);
+    return scan.stopped.empty() && std::ranges::equal(scan.notes, expected_.notes, same_fields) &&
+           std::ranges::equal(scan.foreign, expected_.owners, {}, &ForeignNote::owner);
   }
+
+  [[nodiscard]] Bytes& contents() { return contents_; }
+  [[nodiscard]] std::vector<KeptNote>& kept() { return kept_; }
 
  private:
   template <typename AnyNote>
   void kept(const AnyNote& note, std::uint64_t new_desc) {
-    const std::uint64_t at = result_.contents.size();
-    result_.kept.push_back({note.offset, note.size, note.offset + note.desc, at, at + new_desc});
+    const std::uint64_t at = contents_.size();
+    kept_.push_back({note.offset, note.size, note.offset + note.desc, at, at + new_desc});
   }
 
   void append(ByteView bytes) {
-    result_.contents.insert(result_.contents.end(), bytes.begin(), bytes.end());
-    while (result_.contents.size() % kNoteAlign != 0) result_.contents.push_back(std::byte{0});
+    contents_.insert(contents_.end(), bytes.begin(), bytes.end());
+    while (contents_.size() % kNoteAlign != 0) contents_.push_back(std::byte{0});
   }
 
   struct Expected {
@@ -101,19 +99,60 @@ class NoteBuilder {
   };
 
   const ElfFile& file_;
-  VirtAddr base_;
-  NewNotes result_;
+  Bytes contents_;
+  std::vector<KeptNote> kept_;
   Expected expected_;
+};
+
+class SectionBuilder {
+ public:
+  SectionBuilder(const ElfFile& file, const ProbeFile& probes, const NoteChanges& changes)
+      : probes_(probes), changes_(changes), notes_(file), apart_(file) {}
+
+  Result<void> add(const Section& section) {
+    const ProbeRange range = probes_of(probes_, section);
+    const auto others = foreign_of(probes_, section);
+    auto other = others.begin();
+    for (std::size_t i = range.first; i < range.first + range.count; ++i) {
+      const Probe& probe = probes_.probes[i];
+      for (; other != others.end() && other->offset < probe.note.offset; ++other) foreign(*other);
+      if (changes_.fates[i] == NoteFate::remove) continue;
+      auto done = notes_.probe(probe, changes_.fates[i], changes_.fields[i]);
+      if (!done) return done;
+    }
+    for (; other != others.end(); ++other) foreign(*other);
+    return {};
+  }
+
+  Result<NewNotes> finish() {
+    if (!notes_.reads_alike() || !apart_.reads_alike()) {
+      return fail(ErrorCode::refused, std::string(kStapsdtSection),
+                  "readers would not find the same notes in the repaired section");
+    }
+    NewNotes result;
+    result.contents = std::move(notes_.contents());
+    result.kept = std::move(notes_.kept());
+    result.foreign = std::move(apart_.contents());
+    return result;
+  }
+
+ private:
+  void foreign(const ForeignNote& note) {
+    (changes_.foreign_apart && is_other_owner(note) ? apart_ : notes_).foreign(note);
+  }
+
+  const ProbeFile& probes_;
+  const NoteChanges& changes_;
+  NoteBuilder notes_;
+  NoteBuilder apart_;
 };
 
 }  // namespace
 
-NoteFields repaired_fields(const Probe& probe, VirtAddr base) {
-  NoteFields fields = probe.note;
-  fields.location = probe.site;
-  fields.semaphore = probe.semaphore;
-  fields.base = base;
-  return fields;
+bool is_other_owner(const ForeignNote& note) { return note.owner != kStapsdtOwner; }
+
+std::span<const ForeignNote> foreign_of(const ProbeFile& probes, const Section& section) {
+  return in_section(probes.scan.foreign, section, &ForeignNote::file_offset);
 }
 
 ProbeRange probes_of(const ProbeFile& probes, const Section& section) {
@@ -121,23 +160,30 @@ ProbeRange probes_of(const ProbeFile& probes, const Section& section) {
   return {static_cast<std::size_t>(range.data() - probes.probes.data()), range.size()};
 }
 
+Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes,
+                             std::span<const Section* const> sections, const NoteChanges& changes) {
+  SectionBuilder builder(file, probes, changes);
+  for (const Section* section : sections) {
+    if (auto done = builder.add(*section); !done) return tl::unexpected(done.error());
+  }
+  return builder.finish();
+}
+
 Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes, const Section& section,
                              std::span<const NoteFate> fates, VirtAddr base) {
-  NoteBuilder builder(file, base);
-  const ProbeRange range = probes_of(probes, section);
-  const auto others = in_section(probes.scan.foreign, section, &ForeignNote::file_offset);
-  auto other = others.begin();
-  for (std::size_t i = range.first; i < range.first + range.count; ++i) {
-    const Probe& probe = probes.probes[i];
-    for (; other != others.end() && other->offset < probe.note.offset; ++other) {
-      builder.foreign(*other);
-    }
-    if (fates[i] == NoteFate::remove) continue;
-    auto done = builder.probe(probe, fates[i]);
-    if (!done) return tl::unexpected(done.error());
-  }
-  for (; other != others.end(); ++other) builder.foreign(*other);
-  return builder.finish();
+  std::vector<NoteFields> fields;
+  fields.reserve(probes.probes.size());
+  for (const Probe& probe : probes.probes) fields.push_back(repaired_fields(probe, base));
+  const std::array sections{&section};
+  return build_notes(file, probes, sections, {fates, fields, false});
+}
+
+NoteFields repaired_fields(const Probe& probe, VirtAddr base) {
+  NoteFields fields = probe.note;
+  fields.location = probe.site;
+  fields.semaphore = probe.semaphore;
+  fields.base = base;
+  return fields;
 }
 
 }  // namespace reprobe

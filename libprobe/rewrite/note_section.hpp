@@ -1,4 +1,4 @@
-// The new contents of one .note.stapsdt section: kept notes in their order, each at a new place.
+// The new contents of .note.stapsdt: kept notes in their order, each at a new place.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,14 @@ struct KeptNote {
 
 struct NewNotes {
   Bytes contents;
-  std::vector<KeptNote> kept;  // foreign notes included, ascending
+  std::vector<KeptNote> kept;  // foreign notes included, ascending within each section
+  Bytes foreign;               // notes of other owners, where they are to stand apart
 };
+
+// The owner of the notes that bring a section of their own where they stand apart.
+[[nodiscard]] bool is_other_owner(const ForeignNote& note);
+[[nodiscard]] std::span<const ForeignNote> foreign_of(const ProbeFile& probes,
+                                                      const Section& section);
 
 // What becomes of one probe's note.
 enum class NoteFate { keep, rewrite, remove };
@@ -35,9 +41,20 @@ struct ProbeRange {
 
 [[nodiscard]] ProbeRange probes_of(const ProbeFile& probes, const Section& section);
 
-// `fates` has one entry per probe of the file. Notes of other owners stay, in order, padded to 4 as
-// the others are. Error refused: a field does not fit the class, or a reader of the new contents
+struct NoteChanges {
+  std::span<const NoteFate> fates;     // one for each probe of the file
+  std::span<const NoteFields> fields;  // likewise; of those that are rewritten
+  bool foreign_apart{};                // notes of other owners go to NewNotes::foreign
+};
+
+// The notes of the sections, one after the other. Notes of other owners stay, in order, padded to 4
+// as the others are. Error refused: a field does not fit the class, or a reader of the new contents
 // would not find the same notes in them.
+[[nodiscard]] Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes,
+                                           std::span<const Section* const> sections,
+                                           const NoteChanges& changes);
+
+// The same of one section, rewritten notes with repaired_fields().
 [[nodiscard]] Result<NewNotes> build_notes(const ElfFile& file, const ProbeFile& probes,
                                            const Section& section, std::span<const NoteFate> fates,
                                            VirtAddr base);

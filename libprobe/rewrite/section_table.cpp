@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+
+#include "libprobe/rewrite/section_symbols.hpp"
 
 namespace reprobe {
 namespace {
@@ -15,6 +18,8 @@ struct Place {
 // Elf32_Shdr and Elf64_Shdr: System V ABI chapter 4, "Sections".
 Place place(SectionField field, bool is64) {
   switch (field) {
+    case SectionField::type:
+      return Place{4, 4};
     case SectionField::flags:
       return is64 ? Place{8, 8} : Place{8, 4};
     case SectionField::addr:
@@ -29,9 +34,13 @@ Place place(SectionField field, bool is64) {
   return is64 ? Place{48, 8} : Place{32, 4};
 }
 
-// e_shoff and e_shnum in Elf32_Ehdr and Elf64_Ehdr.
+Place link_place(bool is64) { return is64 ? Place{40, 4} : Place{24, 4}; }
+Place info_place(bool is64) { return is64 ? Place{44, 4} : Place{28, 4}; }
+
+// e_shoff, e_shnum and e_shstrndx in Elf32_Ehdr and Elf64_Ehdr.
 Place shoff_place(bool is64) { return is64 ? Place{40, 8} : Place{32, 4}; }
 Place shnum_place(bool is64) { return is64 ? Place{60, 2} : Place{48, 2}; }
+Place shstrndx_place(bool is64) { return is64 ? Place{62, 2} : Place{50, 2}; }
 
 Result<Bytes> field_bytes(std::uint64_t value, unsigned width, std::endian order) {
   const bool fits = width == 8 || (width == 4 && narrow<std::uint32_t>(value)) ||
@@ -43,6 +52,16 @@ Result<Bytes> field_bytes(std::uint64_t value, unsigned width, std::endian order
   Bytes bytes(width);
   store_uint(bytes, 0, width, order, value);
   return bytes;
+}
+
+// sh_info is a section's index: System V ABI chapter 4, "sh_link and sh_info Interpretation".
+bool info_is_section(const Section& section) {
+  return section.type == SHT_REL || section.type == SHT_RELA ||
+         (section.flags & SHF_INFO_LINK) != 0;
+}
+
+tl::unexpected<Error> refused(const char* where, std::string why) {
+  return fail(ErrorCode::refused, where, std::move(why));
 }
 
 }  // namespace
@@ -58,6 +77,8 @@ Result<SectionTable> SectionTable::of(const ElfFile& file) {
   if (!bytes) return tl::unexpected(bytes.error());
   SectionTable table(file);
   table.table_.assign(bytes->begin(), bytes->end());
+  table.order_.resize(file.sections().size());
+  std::iota(table.order_.begin(), table.order_.end(), 0U);
   return table;
 }
 
@@ -77,17 +98,29 @@ Result<void> SectionTable::set(const Section& section, SectionField field, std::
              std::move(why));
 }
 
-Result<void> SectionTable::add(const Section& section, std::string why) {
+Result<void> SectionTable::rename(const Section& section, std::string_view name, std::string why) {
+  const auto at = add_name(name);
+  if (!at) return tl::unexpected(at.error());
+  return put(section.header_offset.value - file_->header().shoff.value, 4, *at, std::move(why));
+}
+
+Result<std::uint64_t> SectionTable::add_name(std::string_view name) {
+  if (auto done = read_names(); !done) return tl::unexpected(done.error());
+  const std::uint64_t at = names_.size();
+  const ByteView text = as_bytes(name);
+  names_.insert(names_.end(), text.begin(), text.end());
+  names_.push_back(std::byte{0});
+  return at;
+}
+
+Result<std::uint32_t> SectionTable::add(const Section& section, std::string why) {
   const ElfHeader& header = file_->header();
   const std::size_t count = table_.size() / header.shentsize;
   if (count + 1 >= SHN_LORESERVE) {
     return fail(ErrorCode::refused, "e_shnum", "the file has too many sections to add one");
   }
-  if (auto done = read_names(); !done) return done;
-  const std::uint64_t name_at = names_.size();
-  const ByteView text = as_bytes(section.name);
-  names_.insert(names_.end(), text.begin(), text.end());
-  names_.push_back(std::byte{0});
+  const auto name_at = add_name(section.name);
+  if (!name_at) return tl::unexpected(name_at.error());
 
   const unsigned word = header.word();
   Bytes entry(header.shentsize);
@@ -101,49 +134,165 @@ Result<void> SectionTable::add(const Section& section, std::string why) {
     const auto [at, width] = place(field, header.is64);
     return store(at, width, value);
   };
-  for (auto done : {store(0, 4, name_at), store(4, 4, section.type),
+  for (auto done : {store(0, 4, *name_at), store_field(SectionField::type, section.type),
                     store_field(SectionField::flags, section.flags),
                     store_field(SectionField::addr, section.addr.value),
                     store_field(SectionField::offset, section.offset.value),
                     store_field(SectionField::size, section.size.value),
-                    // sh_link and sh_info lie between size and alignment.
-                    store(header.is64 ? 40 : 24, 4, section.link),
-                    store(header.is64 ? 44 : 28, 4, section.info),
+                    store(link_place(header.is64).offset, 4, section.link),
+                    store(info_place(header.is64).offset, 4, section.info),
                     store_field(SectionField::addralign, section.addralign.value),
                     store(header.is64 ? 56 : 36, word, section.entsize.value)}) {
-    if (!done) return done;
+    if (!done) return tl::unexpected(done.error());
   }
   table_.insert(table_.end(), entry.begin(), entry.end());
+  const auto index = static_cast<std::uint32_t>(count);
+  if (order_.size() != count) moved_[index] = static_cast<std::uint32_t>(order_.size());
+  order_.push_back(index);
   added_why_ = std::move(why);
-  return {};
+  return index;
 }
 
 // The names can grow only where they end in a NUL and every section finds its own there: otherwise
 // what is added becomes a part of some section's name.
 Result<void> SectionTable::read_names() {
   if (!names_.empty()) return {};
-  const auto refused = [](const char* why) { return fail(ErrorCode::refused, "e_shstrndx", why); };
   const Section* names = file_->section_at(static_cast<std::uint32_t>(file_->header().shstrndx));
   if (names == nullptr || names->type != SHT_STRTAB) {
-    return refused("the section names cannot be read");
+    return refused("e_shstrndx", "the section names cannot be read");
   }
-  if (names->allocated()) return refused("the section names are loaded with the program");
+  if (names->allocated()) {
+    return refused("e_shstrndx", "the section names are loaded with the program");
+  }
   const auto contents = file_->contents(*names);
   if (!contents || contents->empty() || contents->back() != std::byte{0}) {
-    return refused("the section names cannot be read");
+    return refused("e_shstrndx", "the section names cannot be read");
   }
   const StringTable strings(*contents);
   for (const Section& section : file_->sections()) {
     const std::uint64_t at = section.index * std::uint64_t{file_->header().shentsize};
     const auto name = strings.at(load_uint(table_, at, 4, file_->header().order));
-    if (name != section.name) return refused("a section's name is not among the section names");
+    if (name != section.name) {
+      return refused("e_shstrndx", "a section's name is not among the section names");
+    }
   }
   names_.assign(contents->begin(), contents->end());
   return {};
 }
 
+Result<void> SectionTable::movable(std::uint32_t section) const {
+  const ElfHeader& header = file_->header();
+  // Section 0 holds what does not fit the ELF header's fields.
+  const auto shstrndx =
+      file_->source().slice(FileOffset{shstrndx_place(header.is64).offset}, Size{2}, "e_shstrndx");
+  if (!shstrndx || load_uint(*shstrndx, 0, 2, header.order) != header.shstrndx ||
+      file_->sections().size() >= SHN_LORESERVE) {
+    return refused("e_shnum", "the section numbers do not stand in the ELF header");
+  }
+  for (const Section& other : file_->sections()) {
+    if (other.type == SHT_GROUP || other.type == SHT_SYMTAB_SHNDX) {
+      return refused("section headers", "a section lists the numbers of others");
+    }
+  }
+  if (names_loaded_symbol(*file_, section)) {
+    return refused("section headers", "a loaded symbol names the section by its number");
+  }
+  return check_symbols(*file_);
+}
+
+Result<void> SectionTable::exchange(std::uint32_t a, std::uint32_t b, std::string why) {
+  for (const std::uint32_t section : {a, b}) {
+    if (section < file_->sections().size()) {
+      if (auto done = movable(section); !done) return done;
+    }
+  }
+  const std::uint32_t place_a = place_of(a), place_b = place_of(b);
+  if (place_a == 0 || place_b == 0) {
+    return fail(ErrorCode::internal, "section headers", "a header that is not there is moved");
+  }
+  order_[place_a] = b;
+  order_[place_b] = a;
+  moved_[a] = place_b;
+  moved_[b] = place_a;
+  reorder_why_ = std::move(why);
+  return {};
+}
+
+Result<void> SectionTable::drop(std::uint32_t section, std::uint32_t heir, std::string why) {
+  const std::uint32_t last = order_.back();
+  if (last != section) {
+    if (auto done = exchange(section, last, why); !done) return done;
+  } else if (auto done = movable(section); !done) {
+    return done;
+  }
+  order_.pop_back();
+  moved_[section] = 0;
+  heirs_[section] = heir;
+  reorder_why_ = std::move(why);
+  return {};
+}
+
+std::uint32_t SectionTable::place_of(std::uint32_t section) const {
+  const auto moved = moved_.find(section);
+  return moved == moved_.end() ? section : moved->second;
+}
+
+std::uint64_t SectionTable::renumbered(std::uint64_t index) const {
+  if (index >= table_.size() / file_->header().shentsize) return index;
+  const auto section = static_cast<std::uint32_t>(index);
+  const auto heir = heirs_.find(section);
+  return place_of(heir == heirs_.end() ? section : heir->second);
+}
+
+// Headers in their new order, with the numbers in them following it.
+Result<Bytes> SectionTable::output_table() const {
+  const ElfHeader& header = file_->header();
+  const std::size_t stride = header.shentsize;
+  Bytes table;
+  table.reserve(order_.size() * stride);
+  for (const std::uint32_t index : order_) {
+    const auto from = table_.begin() + static_cast<std::ptrdiff_t>(index * stride);
+    table.insert(table.end(), from, from + static_cast<std::ptrdiff_t>(stride));
+    if (!reordered() || index >= file_->sections().size() || index == 0) continue;
+    const std::span<std::byte> entry = std::span(table).last(stride);
+    const Section& section = *file_->section_at(index);
+    const auto renumber = [&](Place at, std::uint32_t old) -> Result<void> {
+      const auto bytes = field_bytes(renumbered(old), at.width, header.order);
+      if (!bytes) return tl::unexpected(bytes.error());
+      std::ranges::copy(*bytes, entry.begin() + static_cast<std::ptrdiff_t>(at.offset));
+      return {};
+    };
+    if (auto done = renumber(link_place(header.is64), section.link); !done) {
+      return tl::unexpected(done.error());
+    }
+    if (!info_is_section(section)) continue;
+    if (auto done = renumber(info_place(header.is64), section.info); !done) {
+      return tl::unexpected(done.error());
+    }
+  }
+  return table;
+}
+
 Result<void> SectionTable::write(Plan& plan) const {
-  if (!names_.empty()) return write_moved(plan);
+  if (names_.empty() && !reordered()) return write_fields(plan);
+  SectionTable moved = *this;
+  if (!names_.empty()) {
+    const auto at = plan.append(file_->source(), names_, Size{1}, "section names");
+    if (!at) return tl::unexpected(at.error());
+    const Section& names = *file_->section_at(static_cast<std::uint32_t>(file_->header().shstrndx));
+    for (auto done :
+         {moved.set(names, SectionField::offset, at->value, "section names stand at the end"),
+          moved.set(names, SectionField::size, names_.size(), "section names have grown")}) {
+      if (!done) return done;
+    }
+  }
+  const auto table = moved.output_table();
+  if (!table) return tl::unexpected(table.error());
+  if (auto done = write_headers(plan, *table); !done) return done;
+  return reordered() ? write_symbols(plan) : Result<void>{};
+}
+
+Result<void> SectionTable::write_fields(Plan& plan) const {
   for (const auto& [at, change] : changes_) {
     auto done = plan.replace(file_->source(), FileOffset{file_->header().shoff.value + at},
                              change.value, change.why);
@@ -152,28 +301,53 @@ Result<void> SectionTable::write(Plan& plan) const {
   return {};
 }
 
-Result<void> SectionTable::write_moved(Plan& plan) const {
+Result<void> SectionTable::write_headers(Plan& plan, const Bytes& table) const {
   const ElfHeader& header = file_->header();
-  const auto names_at = plan.append(file_->source(), names_, Size{1}, "section names");
-  if (!names_at) return tl::unexpected(names_at.error());
-  SectionTable moved = *this;
-  const Section& names = *file_->section_at(static_cast<std::uint32_t>(header.shstrndx));
-  for (auto done :
-       {moved.set(names, SectionField::offset, names_at->value, "section names stand at the end"),
-        moved.set(names, SectionField::size, names_.size(), "section names have grown")}) {
-    if (!done) return done;
+  std::uint64_t shoff = header.shoff.value;
+  std::string why = reorder_why_;
+  if (names_.empty()) {
+    // In place, header by header: those that stay as they are make no edit.
+    const std::size_t stride = header.shentsize;
+    for (std::size_t at = 0; at < table.size(); at += stride) {
+      const auto entry = std::span(table).subspan(at, stride);
+      auto done = plan.replace(file_->source(), FileOffset{shoff + at},
+                               Bytes(entry.begin(), entry.end()), why);
+      if (!done) return done;
+    }
+  } else {
+    why = added_why_.empty() ? reorder_why_ : added_why_;
+    if (why.empty()) why = "section headers";
+    const auto at = plan.append(file_->source(), table, Size{header.word()}, why);
+    if (!at) return tl::unexpected(at.error());
+    shoff = at->value;
+    why = "the section headers stand at the end of the file";
   }
-  const auto table_at = plan.append(file_->source(), moved.table_, Size{header.word()}, added_why_);
-  if (!table_at) return tl::unexpected(table_at.error());
   const auto put_header = [&](Place place, std::uint64_t value) -> Result<void> {
     auto bytes = field_bytes(value, place.width, header.order);
     if (!bytes) return tl::unexpected(bytes.error());
-    return plan.replace(file_->source(), FileOffset{place.offset}, std::move(*bytes),
-                        "the section headers stand at the end of the file");
+    return plan.replace(file_->source(), FileOffset{place.offset}, std::move(*bytes), why);
   };
-  auto done = put_header(shoff_place(header.is64), table_at->value);
-  if (!done) return done;
-  return put_header(shnum_place(header.is64), table_.size() / header.shentsize);
+  if (shoff != header.shoff.value) {
+    if (auto done = put_header(shoff_place(header.is64), shoff); !done) return done;
+  }
+  if (order_.size() != file_->sections().size()) {
+    if (auto done = put_header(shnum_place(header.is64), order_.size()); !done) return done;
+  }
+  if (const std::uint64_t names = renumbered(header.shstrndx); names != header.shstrndx) {
+    return put_header(shstrndx_place(header.is64), names);
+  }
+  return {};
+}
+
+Result<void> SectionTable::write_symbols(Plan& plan) const {
+  std::map<std::uint32_t, std::uint32_t> numbers;
+  for (const auto& [section, place] : moved_) {
+    const std::uint64_t number = renumbered(section);
+    if (section < file_->sections().size() && number != section) {
+      numbers[section] = static_cast<std::uint32_t>(number);
+    }
+  }
+  return renumber_symbols(plan, *file_, numbers, reorder_why_);
 }
 
 }  // namespace reprobe

@@ -10,16 +10,15 @@
 namespace reprobe {
 namespace {
 
-bool is_notes(const Section& section) {
-  return section.type == SHT_NOTE && section.name == kStapsdtSection;
-}
-
 // The relocations that --emit-relocs keeps for the notes.
 bool is_note_relocations(const ElfFile& file, const Section& section) {
   if (section.type != SHT_RELA && section.type != SHT_REL) return false;
   const Section* target = file.section_at(section.info);
   return !section.allocated() && target != nullptr && is_notes(*target);
 }
+
+// A hostile table can have very many symbols that are wrong.
+constexpr std::size_t kManyFindings = 100;
 
 bool is_section_names(const ElfFile& file, const Section& section) {
   return section.index == file.header().shstrndx;
@@ -37,6 +36,61 @@ void add_header_fields(const ElfFile& file, const Section& section, std::vector<
   const std::uint64_t align = is64 ? 48 : 32, word = file.header().word();
   out.push_back({at + flags, at + link});
   out.push_back({at + align, at + align + word});
+}
+
+// Where headers change places all of their fields are other ones, and so are sh_link and sh_info of
+// those that stay.
+void add_reordered_headers(const ElfFile& file, std::vector<Range>& out) {
+  const std::uint64_t size = file.header().is64 ? 64 : 40;
+  for (const Section& section : file.sections()) {
+    if (section.index == 0) continue;
+    out.push_back({section.header_offset.value, section.header_offset.value + size});
+  }
+}
+
+// The fields of ElfN_Sym that may change.
+struct SymbolFields {
+  Range shndx, value, size;
+};
+
+SymbolFields symbol_fields(const ElfFile& file, const Section& table, const Symbol& symbol) {
+  const std::uint64_t at = table.offset.value + symbol.entry_offset;
+  if (file.header().is64) return {{at + 6, at + 8}, {at + 8, at + 16}, {at + 16, at + 24}};
+  return {{at + 14, at + 16}, {at + 4, at + 8}, {at + 8, at + 12}};
+}
+
+// Calls `f(table, symbol)` for the symbols of sections that are not loaded tables.
+template <typename F>
+void each_symbol(const ElfFile& file, F&& f) {
+  for (const Section& section : file.sections()) {
+    if (section.type != SHT_SYMTAB || section.allocated()) continue;
+    const auto table = file.symbol_table(section);
+    if (!table) continue;
+    for (std::uint32_t i = 1; i < table->size(); ++i) {
+      const Symbol symbol = table->at(i);
+      if (symbol.in_section()) f(section, *table, symbol);
+    }
+  }
+}
+
+// The index of .stapsdt.base where its address changed; 0 elsewhere.
+std::uint32_t moved_base(const ElfFile& before, const ElfFile& after) {
+  const Section* old = before.section(kBaseSection);
+  const Section* now = after.section(kBaseSection);
+  return old != nullptr && now != nullptr && old->addr != now->addr ? old->index : 0;
+}
+
+void add_symbols(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
+                 std::vector<Range>& out) {
+  const std::uint32_t base = moved_base(before, after);
+  if (base == 0 && !match.reordered()) return;
+  each_symbol(before, [&](const Section& section, const SymbolTable&, const Symbol& symbol) {
+    const SymbolFields fields = symbol_fields(before, section, symbol);
+    if (match.number(symbol.shndx) != symbol.shndx) out.push_back(fields.shndx);
+    if (symbol.shndx != base) return;
+    out.push_back(fields.value);
+    out.push_back(fields.size);
+  });
 }
 
 Finding section_finding(const Section& section, std::string message) {
@@ -66,10 +120,24 @@ std::string differing_fields(const Section& a, const Section& b) {
   return names;
 }
 
+bool info_is_section(const Section& section) {
+  return section.type == SHT_REL || section.type == SHT_RELA ||
+         (section.flags & SHF_INFO_LINK) != 0;
+}
+
 // The fields of `old` with those taken from `now` that may change for it.
-Section with_allowed_changes(const ElfFile& before, const Section& old, const Section& now) {
+Section with_allowed_changes(const ElfFile& before, const Section& old, const Section& now,
+                             const SectionMatch& match) {
   Section result = old;
-  if (is_notes(old)) {
+  result.link = match.number(old.link);
+  if (info_is_section(old)) result.info = match.number(old.info);
+  if (is_notes(old) && old.allocated()) {
+    // Its notes stand in another section: it keeps its bytes under a name that no tracer reads.
+    if (now.name == kLoadedNotes && match.notes != 0) {
+      result.name = now.name;
+      result.type = SHT_PROGBITS;
+    }
+  } else if (is_notes(old)) {
     result.offset = now.offset;
     result.size = now.size;
     result.addralign = now.addralign;
@@ -82,6 +150,7 @@ Section with_allowed_changes(const ElfFile& before, const Section& old, const Se
     result.flags |= now.flags & SHF_ALLOC;
     result.addr = now.addr;
     result.offset = now.offset;
+    if (old.addr != now.addr && now.size.value == 0) result.size = now.size;
   }
   return result;
 }
@@ -95,15 +164,56 @@ bool well_placed(const ElfFile& before, const ElfFile& after, const Section& old
   return now.offset.value >= before.source().size() && end && *end <= after.source().size();
 }
 
-// A base inside a loaded segment's bytes, at the distance its segment has.
-bool base_in_segment(const ElfFile& after, const Section& base) {
-  const auto offset = after.offset_of(base.addr);
-  return base.nobits() || (offset && *offset == base.offset && base.allocated());
+// An address inside a segment's bytes of the file or at their end, at the distance it has there.
+bool at_segments_distance(const ElfFile& file, const Section& section, std::uint32_t flags) {
+  return std::ranges::any_of(file.segments(), [&](const Segment& segment) {
+    return segment.type == PT_LOAD && (segment.flags & flags) == flags &&
+           section.addr >= segment.vaddr &&
+           section.addr.value - segment.vaddr.value <= segment.filesz.value &&
+           section.addr.value - segment.vaddr.value + segment.offset.value == section.offset.value;
+  });
 }
 
-void compare_names(const ElfFile& before, const ElfFile& after, std::vector<Finding>& out) {
+// A base beside the code, which says nothing but the distance.
+bool base_in_segment(const ElfFile& after, const Section& base) {
+  return base.nobits() || (base.allocated() && at_segments_distance(after, base, 0));
+}
+
+bool behind_old_file(const ElfFile& before, const ElfFile& after, const Section& section) {
+  const auto end = checked_add(section.offset.value, section.size.value);
+  return section.offset.value >= before.source().size() && end && *end <= after.source().size();
+}
+
+// May a repair have added it? Sections of notes hold what stood in the input's; that is compared
+// note by note.
+bool may_be_new(const ElfFile& before, const ElfFile& after, const Section& now) {
+  if (now.name == kBaseSection) {
+    return before.section(kBaseSection) == nullptr && base_in_segment(after, now);
+  }
+  if (now.name == ".probes") {
+    return before.section(".probes") == nullptr && now.type == SHT_PROGBITS &&
+           now.size.value == 0 && now.flags == (SHF_ALLOC | SHF_WRITE) &&
+           at_segments_distance(after, now, PF_W);
+  }
+  const bool notes = is_notes(now) || (now.name == kForeignNotes && now.type == SHT_NOTE);
+  return notes && now.flags == 0 && behind_old_file(before, after, now);
+}
+
+// Notes of a section that is gone stand in the one that is left; none that is loaded goes, or
+// changes its place among the headers.
+bool may_be_elsewhere(const Section& old, const SectionMatch& match) {
+  if (match.now[old.index] == old.index) return true;
+  if (old.allocated()) return false;
+  return match.now[old.index] != 0 || (is_notes(old) && match.notes != 0);
+}
+
+void compare_names(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
+                   std::vector<Finding>& out) {
   const auto* old = before.section_at(static_cast<std::uint32_t>(before.header().shstrndx));
   const auto* now = after.section_at(static_cast<std::uint32_t>(after.header().shstrndx));
+  if (old != nullptr && after.header().shstrndx != match.number(old->index)) {
+    return out.push_back(section_finding(*old, "is not the one of the section names any more"));
+  }
   if (old == nullptr || now == nullptr || old->offset == now->offset) return;
   const auto old_names = before.contents(*old);
   const auto new_names = after.contents(*now);
@@ -115,21 +225,30 @@ void compare_names(const ElfFile& before, const ElfFile& after, std::vector<Find
 
 }  // namespace
 
-std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after, bool new_build_id) {
+std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after,
+                                  const SectionMatch& match, bool new_build_id) {
   std::vector<Range> ranges;
   for (const Section& section : before.sections()) {
-    const bool contents = is_notes(section) || is_note_relocations(before, section);
+    const bool contents =
+        (is_notes(section) && !section.allocated()) || is_note_relocations(before, section);
     if (contents && section.in_file && !section.nobits()) {
       ranges.push_back({section.offset.value, section.offset.value + section.size.value});
     }
     if (contents || section.name == kBaseSection) add_header_fields(before, section, ranges);
   }
+  // Elf64_Ehdr, Elf32_Ehdr.
+  const bool is64 = before.header().is64;
+  const Range shnum = is64 ? Range{60, 62} : Range{48, 50};
   if (table_moved(before, after)) {
-    // e_shoff and e_shnum (Elf64_Ehdr, Elf32_Ehdr).
-    const bool is64 = before.header().is64;
-    ranges.push_back(is64 ? Range{40, 48} : Range{32, 36});
-    ranges.push_back(is64 ? Range{60, 62} : Range{48, 50});
+    ranges.push_back(is64 ? Range{40, 48} : Range{32, 36});  // e_shoff
+    ranges.push_back(shnum);
   }
+  if (match.reordered()) {
+    if (!table_moved(before, after)) add_reordered_headers(before, ranges);
+    ranges.push_back(shnum);
+    ranges.push_back(is64 ? Range{62, 64} : Range{50, 52});  // e_shstrndx
+  }
+  add_symbols(before, after, match, ranges);
   ranges.push_back(
       {before.source().size(), std::max(before.source().size(), after.source().size())});
   if (new_build_id) {
@@ -141,20 +260,25 @@ std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after, b
   return ranges;
 }
 
-void compare_sections(const ElfFile& before, const ElfFile& after, std::vector<Finding>& out) {
-  const std::size_t count = before.sections().size();
-  for (const Section& now : after.sections().subspan(std::min(count, after.sections().size()))) {
-    const bool base = now.name == kBaseSection && before.section(kBaseSection) == nullptr;
-    if (!base || !base_in_segment(after, now)) {
-      out.push_back(section_finding(now, "is new, and no .stapsdt.base inside code"));
+void compare_sections(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
+                      std::vector<Finding>& out) {
+  for (const std::uint32_t index : match.added) {
+    const Section& now = *after.section_at(index);
+    if (!may_be_new(before, after, now)) {
+      out.push_back(section_finding(now, "is new, and none that a repair adds"));
     }
   }
-  if (after.sections().size() < count) {
-    return out.push_back(section_finding(before.sections().back(), "is not in the result"));
-  }
   for (const Section& old : before.sections()) {
-    const Section& now = *after.section_at(old.index);
-    const std::string fields = differing_fields(with_allowed_changes(before, old, now), now);
+    if (!may_be_elsewhere(old, match)) {
+      out.push_back(section_finding(old, match.now[old.index] == 0
+                                             ? "is not in the result"
+                                             : "has another place among the headers"));
+      continue;
+    }
+    const std::uint32_t index = match.now[old.index];
+    if (index == 0 && old.index != 0) continue;
+    const Section& now = *after.section_at(index);
+    const std::string fields = differing_fields(with_allowed_changes(before, old, now, match), now);
     if (!fields.empty()) {
       out.push_back(section_finding(old, fmt::format("{} changed", fields)));
     }
@@ -164,7 +288,28 @@ void compare_sections(const ElfFile& before, const ElfFile& after, std::vector<F
       out.push_back(section_finding(old, "lies neither in its old place nor behind the old file"));
     }
   }
-  compare_names(before, after, out);
+  compare_names(before, after, match, out);
+}
+
+void compare_symbols(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
+                     std::vector<Finding>& out) {
+  const std::uint32_t base = moved_base(before, after);
+  if (base == 0 && !match.reordered()) return;
+  each_symbol(before, [&](const Section& section, const SymbolTable&, const Symbol& symbol) {
+    const bool of_base = symbol.shndx == base;
+    if (!of_base && match.number(symbol.shndx) == symbol.shndx) return;
+    const Section* table = after.section_at(match.number(section.index));
+    const auto symbols = after.symbol_table(*table);
+    const Symbol now = symbols ? symbols->at(symbol.index) : Symbol{};
+    const Section* place = of_base ? after.section(kBaseSection) : nullptr;
+    const bool right = now.shndx == match.number(symbol.shndx) && now.in_section() &&
+                       now.value == (of_base ? place->addr : symbol.value) &&
+                       (of_base ? now.size <= place->size : now.size == symbol.size);
+    if (!right && out.size() < kManyFindings) {
+      out.push_back(section_finding(
+          section, fmt::format("symbol {} does not follow its section", symbol.index)));
+    }
+  });
 }
 
 }  // namespace reprobe

@@ -8,6 +8,9 @@
 #include <tuple>
 
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/notes/respell.hpp"
+#include "libprobe/notes/section_scan.hpp"
+#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
 
 namespace reprobe {
@@ -45,11 +48,11 @@ bool same_bytes(const ElfFile& before, const ElfFile& after, std::uint64_t begin
   return true;
 }
 
-void compare_bytes(const ElfFile& before, const ElfFile& after, const CompareOptions& options,
-                   std::vector<Finding>& out) {
+void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
+                   const CompareOptions& options, std::vector<Finding>& out) {
   const std::uint64_t end = before.source().size();
   std::uint64_t at = 0;
-  for (const Range& range : allowed_ranges(before, after, options.allow_new_build_id)) {
+  for (const Range& range : allowed_ranges(before, after, match, options.allow_new_build_id)) {
     // An empty section may state any offset.
     const std::uint64_t begin = std::min(range.begin, end);
     if (begin > at && !same_bytes(before, after, at, begin, out)) return;
@@ -59,11 +62,29 @@ void compare_bytes(const ElfFile& before, const ElfFile& after, const CompareOpt
 }
 
 // What a tracer sees of a probe; equal ones cannot be told apart.
-auto seen(const Probe& probe) {
-  return std::tuple<std::uint32_t, std::string_view, std::string_view, std::string_view, VirtAddr,
-                    VirtAddr>(probe.note.section, probe.note.provider, probe.note.name,
-                              probe.note.arguments, probe.site, probe.semaphore);
+struct Seen {
+  std::uint32_t section{};  // of the result
+  std::string_view provider;
+  std::string_view name;
+  std::string arguments;
+  VirtAddr site;
+  VirtAddr semaphore;
+  auto operator<=>(const Seen&) const = default;
+};
+
+Seen seen(const Probe& probe) {
+  return {probe.note.section,   probe.note.provider, probe.note.name,
+          probe.note.arguments, probe.site,          probe.semaphore};
 }
+
+// A probe of the input, and as which probes of the result it may be found again.
+struct Old {
+  const Probe* probe{};
+  Seen seen;
+  Seen repaired;  // with the counter that the file proves, and other spellings where asked for
+
+  [[nodiscard]] bool is(const Seen& other) const { return other == seen || other == repaired; }
+};
 
 // By section, then by place: a section that moves behind another keeps its own order.
 std::vector<const Probe*> by_section(const ProbeFile& file) {
@@ -71,6 +92,26 @@ std::vector<const Probe*> by_section(const ProbeFile& file) {
   for (const Probe& probe : file.probes) probes.push_back(&probe);
   std::ranges::stable_sort(probes, {}, [](const Probe* probe) { return probe->note.section; });
   return probes;
+}
+
+// The probes of the input, by_section().
+std::vector<Old> old_probes(const ElfFile& file, const ProbeFile& probes, const SectionMatch& match,
+                            const CompareOptions& options) {
+  const auto counters =
+      wanted_semaphores(file, probes, read_semaphores(file, probes), RepairChoice{});
+  std::vector<Old> result;
+  for (const Probe* probe : by_section(probes)) {
+    Old old{probe, seen(*probe), {}};
+    old.seen.section = match.notes != 0 ? match.notes : match.number(probe->note.section);
+    old.repaired = old.seen;
+    old.repaired.semaphore =
+        counters[static_cast<std::size_t>(probe - probes.probes.data())].address;
+    if (options.allow_respelled) {
+      old.repaired.arguments = respell_arguments(old.seen.arguments, file.header().machine);
+    }
+    result.push_back(std::move(old));
+  }
+  return result;
 }
 
 Finding probe_finding(const Probe& probe, std::string rule, std::string message) {
@@ -85,37 +126,105 @@ Finding probe_finding(const Probe& probe, std::string rule, std::string message)
 
 // As many as must be kept of each kind are there. Of equal probes one may be removed and another
 // not: it does not matter which.
-void compare_kept(const ProbeFile& before, const ProbeFile& after, const CompareOptions& options,
-                  std::vector<Finding>& out) {
-  std::map<decltype(seen(before.probes.front())), std::size_t> found;
+void compare_kept(const std::vector<Old>& before, const ProbeFile& after,
+                  const CompareOptions& options, std::vector<Finding>& out) {
+  std::map<Seen, std::size_t> found;
   for (const Probe& probe : after.probes) ++found[seen(probe)];
-  for (const Probe& old : before.probes) {
-    const bool may_go = old.verdict == Verdict::dangling ||
-                        (old.verdict == Verdict::ambiguous && options.allow_removed_ambiguous);
+  for (const Old& old : before) {
+    const Verdict verdict = old.probe->verdict;
+    const bool may_go = verdict == Verdict::dangling ||
+                        (verdict == Verdict::ambiguous && options.allow_removed_ambiguous);
     if (may_go) continue;
-    std::size_t& left = found[seen(old)];
+    std::size_t& same = found[old.seen];
+    std::size_t& left = same != 0 ? same : found[old.repaired];
     if (left == 0) {
       out.push_back(probe_finding(
-          old, "verify-probe-lost",
-          fmt::format("the probe was {} and is not in the result", to_string(old.verdict))));
+          *old.probe, "verify-probe-lost",
+          fmt::format("the probe was {} and is not in the result", to_string(verdict))));
     } else {
       --left;
     }
   }
 }
 
-void compare_probes(const ProbeFile& before, const ProbeFile& after, const CompareOptions& options,
-                    std::vector<Finding>& out) {
+void compare_probes(const std::vector<Old>& before, const ProbeFile& after,
+                    const CompareOptions& options, std::vector<Finding>& out) {
   compare_kept(before, after, options, out);
   // Kept probes stand in the old order, so one walk over both lists pairs them.
   const std::vector<const Probe*> results = by_section(after);
   auto next = results.begin();
-  for (const Probe* old : by_section(before)) {
-    if (next != results.end() && seen(*old) == seen(**next)) ++next;
+  for (const Old& old : before) {
+    if (next != results.end() && old.is(seen(**next))) ++next;
   }
   if (next != results.end()) {
     out.push_back(probe_finding(**next, "verify-probe-added",
                                 "the result has a probe that the input has not, or not there"));
+  }
+}
+
+using OtherNotes = std::vector<std::tuple<std::string_view, std::uint32_t, std::string_view>>;
+
+void add_notes(const NoteScan& scan, OtherNotes& out) {
+  for (const ForeignNote& note : scan.foreign) {
+    const auto desc = note.descsz == 0
+                          ? ByteView{}
+                          : note.bytes.subspan(static_cast<std::size_t>(note.desc), note.descsz);
+    out.emplace_back(note.owner, note.type, as_text(desc));
+  }
+}
+
+// Notes of other owners among the probes' and those that were moved to a section of their own.
+bool same_other_notes(const ElfFile& before, const ProbeFile& old, const ElfFile& after,
+                      const ProbeFile& now) {
+  const auto apart = [](const ElfFile& file) {
+    NoteScan scan;
+    std::vector<Finding> findings;
+    NoteReport report(findings, true);
+    for (const Section& section : file.sections()) {
+      const auto bytes = file.contents(section);
+      if (section.name != kForeignNotes || section.type != SHT_NOTE || !bytes) continue;
+      scan_note_section({.bytes = *bytes,
+                         .index = section.index,
+                         .offset = section.offset,
+                         .addralign = section.addralign.value,
+                         .is64 = file.header().is64,
+                         .order = file.header().order},
+                        scan, report);
+    }
+    return scan;
+  };
+  const NoteScan apart_before = apart(before), apart_after = apart(after);
+  OtherNotes left, right;
+  add_notes(old.scan, left);
+  add_notes(apart_before, left);
+  add_notes(now.scan, right);
+  add_notes(apart_after, right);
+  std::ranges::sort(left);
+  std::ranges::sort(right);
+  return left == right && apart_before.notes.size() == apart_after.notes.size();
+}
+
+// --from-debug: every probe of the result is one of the debug file, and live.
+void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vector<Finding>& out) {
+  const auto known = [](const Probe& probe) {
+    return std::tuple<std::string_view, std::string_view, std::string_view, VirtAddr, VirtAddr>(
+        probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore);
+  };
+  std::map<decltype(known(debug.probes.front())), std::size_t> left;
+  for (const Probe& probe : debug.probes) ++left[known(probe)];
+  for (const Probe& probe : after.probes) {
+    std::size_t& count = left[known(probe)];
+    if (count == 0) {
+      out.push_back(probe_finding(probe, "verify-probe-added",
+                                  "the result has a probe that the debug file has not"));
+      continue;
+    }
+    --count;
+    if (probe.verdict != Verdict::live) {
+      out.push_back(probe_finding(
+          probe, "verify-probe-added",
+          fmt::format("the restored probe is {} in the result", to_string(probe.verdict))));
+    }
   }
 }
 
@@ -124,9 +233,20 @@ void compare_probes(const ProbeFile& before, const ProbeFile& after, const Compa
 std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
                              const CompareOptions& options) {
   std::vector<Finding> out;
-  compare_bytes(before, after, options, out);
-  compare_sections(before, after, out);
-  compare_probes(read_probes(before), read_probes(after), options, out);
+  const SectionMatch match = match_sections(before, after);
+  compare_bytes(before, after, match, options, out);
+  compare_sections(before, after, match, out);
+  compare_symbols(before, after, match, out);
+  const ProbeFile old = read_probes(before), now = read_probes(after);
+  // Notes that are there already are not brought back.
+  if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
+    compare_restored(read_probes(*options.notes_from), now, out);
+  } else {
+    compare_probes(old_probes(before, old, match, options), now, options, out);
+  }
+  if (!same_other_notes(before, old, after, now)) {
+    out.push_back(finding("verify-bytes", "notes of other owners are lost or new"));
+  }
   if (!options.allow_new_build_id && before.build_id() != after.build_id()) {
     out.push_back(finding("verify-build-id", fmt::format("expected {}, found {}", before.build_id(),
                                                          after.build_id())));

@@ -12,6 +12,10 @@ namespace reprobe {
 struct CompareOptions {
   bool allow_removed_ambiguous{};  // --remove-ambiguous was asked for
   bool allow_new_build_id{};       // --build-id=new was asked for
+  // --from-debug: the file whose notes may be new in the result, in a section of their own. It must
+  // outlive the call.
+  const ElfFile* notes_from{};
+  bool allow_respelled{};  // --respell was asked for
 };
 
 // Rules: verify-bytes, verify-section, verify-probe-lost, verify-probe-added, verify-build-id.

@@ -25,12 +25,12 @@ struct SecondOpinion {
 
 // LIEF reads both files; header, segments, sections and their contents, symbols, dynamic entries,
 // relocations and notes must be equal except for: sections named in `changed_sections` (their
-// address, size, offset, alignment, flags and contents may differ, they may be there in one file
-// only, and the .symtab values of their symbols move with them), notes
-// of the type stapsdt (of every owner but GNU where a .note section is named), and the build-id
-// where ".note.gnu.build-id" is named. `differs` also where LIEF reads the file before but throws
-// at the file after; `unavailable` where it cannot read the file before, crashes or meets a limit.
-// The paths are opened in the child: /proc/self/fd/N works.
+// address, size, offset, alignment, flags, place among the headers and contents may differ, they
+// may be there in one file only, and their symbols in .symtab move with them), notes of the type
+// stapsdt (of every owner but GNU where a .note section is named), and the build-id where
+// ".note.gnu.build-id" is named. `differs` also where LIEF reads the file before but throws at the
+// file after; `unavailable` where it cannot read the file before, crashes or meets a limit. The
+// paths are opened in the child: /proc/self/fd/N works.
 [[nodiscard]] SecondOpinion second_opinion(const std::filesystem::path& before,
                                            const std::filesystem::path& after,
                                            const std::vector<std::string>& changed_sections,

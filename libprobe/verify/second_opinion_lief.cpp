@@ -122,21 +122,56 @@ void compare_segments(const lief::Binary& before, const lief::Binary& after, Dif
 using NameSet = std::unordered_set<std::string>;
 using Sections = std::vector<const lief::Section*>;
 
+// What the number of a section in sh_link and its like means: sections that may change can have
+// other numbers, but the name stays.
+class SectionNames {
+ public:
+  explicit SectionNames(const lief::Binary& binary) {
+    for (const auto* section : items(binary.sections())) names_.emplace_back(section->name());
+  }
+  [[nodiscard]] std::string of(std::uint64_t index) const {
+    return index < names_.size() ? names_[static_cast<std::size_t>(index)]
+                                 : fmt::format("section {}", index);
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+struct Names {
+  SectionNames before;
+  SectionNames after;
+};
+
+void compare_link(const std::string& item, const char* field, std::uint64_t a, std::uint64_t b,
+                  const Names& names, Differences& out) {
+  if (a == b) return;
+  const std::string was = names.before.of(a), is = names.after.of(b);
+  if (was != is || was.empty()) {
+    out.add(fmt::format("{}: {} was {}, is {}", item, field, printable(was), printable(is)));
+  }
+}
+
 void compare_identity(const std::string& item, const lief::Section& a, const lief::Section& b,
-                      Differences& out) {
-  compare_fields(item,
-                 {{"type", number(a.type()), number(b.type())},
-                  {"link", number(a.link()), number(b.link())},
-                  {"info", number(a.information()), number(b.information())},
-                  {"entsize", a.entry_size(), b.entry_size()}},
-                 out);
+                      const Names& names, Differences& out) {
+  compare_fields(
+      item,
+      {{"type", number(a.type()), number(b.type())}, {"entsize", a.entry_size(), b.entry_size()}},
+      out);
+  compare_link(item, "link", number(a.link()), number(b.link()), names, out);
+  const bool relocations = number(a.type()) == SHT_REL || number(a.type()) == SHT_RELA;
+  if (relocations || (number(a.flags()) & SHF_INFO_LINK) != 0) {
+    compare_link(item, "info", number(a.information()), number(b.information()), names, out);
+  } else {
+    compare_fields(item, {{"info", number(a.information()), number(b.information())}}, out);
+  }
 }
 
 void compare_unchanged_section(std::size_t index, const lief::Section& a, const lief::Section& b,
-                               Differences& out) {
+                               const Names& names, Differences& out) {
   const std::string item = fmt::format("section {} {}", index, printable(a.name()));
   if (a.name() != b.name()) out.add(fmt::format("{}: is now {}", item, printable(b.name())));
-  compare_identity(item, a, b, out);
+  compare_identity(item, a, b, names, out);
   compare_fields(item,
                  {{"flags", number(a.flags()), number(b.flags())},
                   {"addr", a.virtual_address(), b.virtual_address()},
@@ -151,9 +186,14 @@ void compare_unchanged_section(std::size_t index, const lief::Section& a, const 
 
 // Those of that name in order: a name may occur more than once (COMDAT sections of a .o).
 void compare_changed_section(const std::string& name, const Sections& before, const Sections& after,
-                             Differences& out) {
-  for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i) {
-    compare_identity("section " + printable(name), *before[i], *after[i], out);
+                             const Names& names, Differences& out) {
+  // Of several sections of notes one is left, and none is that of the others.
+  if (before.size() != after.size()) return;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const bool gave_up = number(before[i]->flags()) != number(after[i]->flags());
+    if (!gave_up) {
+      compare_identity("section " + printable(name), *before[i], *after[i], names, out);
+    }
   }
 }
 
@@ -173,14 +213,15 @@ void compare_sections(const lief::Binary& before, const lief::Binary& after, con
   };
   const Split left = split(before);
   const Split right = split(after);
+  const Names names{SectionNames(before), SectionNames(after)};
   const std::size_t count = common("sections", left.unchanged, right.unchanged, out);
   for (std::size_t i = 0; i < count; ++i) {
-    compare_unchanged_section(i, *left.unchanged[i], *right.unchanged[i], out);
+    compare_unchanged_section(i, *left.unchanged[i], *right.unchanged[i], names, out);
   }
   for (const auto& [name, sections] : left.changed) {
     const auto same_name = right.changed.find(name);
     if (same_name == right.changed.end()) continue;
-    compare_changed_section(name, sections, same_name->second, out);
+    compare_changed_section(name, sections, same_name->second, names, out);
   }
 }
 
@@ -217,11 +258,11 @@ void compare_symbols(const char* table, const Symbols& left, const Symbols& righ
     const bool may_move = moved.contains(number(a.shndx()));
     compare_fields(item,
                    {{"value", may_move ? 0 : a.value(), may_move ? 0 : b.value()},
-                    {"size", a.size(), b.size()},
+                    {"size", may_move ? 0 : a.size(), may_move ? 0 : b.size()},
                     {"type", number(a.type()), number(b.type())},
                     {"binding", number(a.binding()), number(b.binding())},
                     {"other", number(a.other()), number(b.other())},
-                    {"shndx", number(a.shndx()), number(b.shndx())}},
+                    {"shndx", may_move ? 0 : number(a.shndx()), may_move ? 0 : number(b.shndx())}},
                    out);
   }
 }

@@ -1,0 +1,54 @@
+// section-order: bcc looks for code, then .probes, then the notes, with one cursor (bcc_elf.c,
+// listprobes).
+#include <algorithm>
+
+#include "libprobe/rewrite/repairs/state.hpp"
+
+namespace reprobe {
+namespace {
+
+// The header of .probes that bcc finds behind the first code; nothing where it finds none, and then
+// it looks for the notes from the start.
+const Section* probes_behind_code(const ElfFile& file) {
+  const auto sections = file.sections();
+  const auto code = std::ranges::find_if(
+      sections, [](const Section& s) { return (s.flags & SHF_EXECINSTR) != 0; });
+  if (code == sections.end()) return nullptr;
+  const auto probes =
+      std::find_if(code, sections.end(), [](const Section& s) { return s.name == kProbesSection; });
+  return probes == sections.end() ? nullptr : &*probes;
+}
+
+}  // namespace
+
+Result<void> repair_order(FixState& state) {
+  const Section* probes = probes_behind_code(state.file);
+  if (probes == nullptr || state.notes == 0 || !state.whole_file()) return {};
+  if (!state.wants(repair::section_order) || state.ranges.section_over_header()) return {};
+  if (state.headers.place_of(state.notes) > probes->index) return {};
+
+  // The notes and a section behind .probes change places: two numbers change, and only sections
+  // that are not loaded, so that no loaded symbol has to follow.
+  std::string why = "no section behind .probes can change places with the notes";
+  for (const Section& other : state.file.sections().subspan(probes->index)) {
+    const std::uint32_t place = state.headers.place_of(other.index);
+    if (other.allocated() || place <= probes->index) continue;
+    SectionTable headers = state.headers;
+    const auto done =
+        headers.exchange(state.notes, other.index, ".note.stapsdt stands behind .probes");
+    if (!done) {
+      why = done.error().message;
+      continue;
+    }
+    state.headers = std::move(headers);
+    state.changes(kStapsdtSection);
+    state.changes(other.name);
+    state.changes(".symtab");
+    state.repaired(repair::section_order, ".note.stapsdt stands behind .probes");
+    return {};
+  }
+  state.refuse(kStapsdtSection, "section-order: " + why);
+  return {};
+}
+
+}  // namespace reprobe

@@ -1,0 +1,94 @@
+#include "libprobe/verify/section_match.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "libprobe/notes/stapsdt.hpp"
+
+namespace reprobe {
+namespace {
+
+// A loaded section of notes whose notes stand elsewhere now.
+bool gave_up_notes(const Section& old, const Section& now) {
+  return is_notes(old) && old.allocated() && now.name == kLoadedNotes && now.addr == old.addr;
+}
+
+bool same_header(const Section& a, const Section& b) {
+  return a.name == b.name && a.type == b.type && a.flags == b.flags && a.addr == b.addr &&
+         a.offset == b.offset && a.size == b.size && a.addralign == b.addralign;
+}
+
+}  // namespace
+
+bool is_notes(const Section& section) {
+  return section.type == SHT_NOTE && section.name == kStapsdtSection;
+}
+
+bool SectionMatch::reordered() const {
+  for (std::uint32_t i = 0; i < now.size(); ++i) {
+    if (now[i] != i) return true;
+  }
+  return false;
+}
+
+std::uint32_t SectionMatch::number(std::uint32_t old) const {
+  if (old == 0 || old >= now.size()) return old;
+  return now[old] == 0 ? notes : now[old];
+}
+
+SectionMatch match_sections(const ElfFile& before, const ElfFile& after) {
+  const auto old = before.sections();
+  const auto result = after.sections();
+  SectionMatch match;
+  match.now.assign(old.size(), 0);
+  std::vector<bool> taken(result.size());
+  const auto take = [&](std::size_t from, std::size_t to) {
+    match.now[from] = static_cast<std::uint32_t>(to);
+    taken[to] = true;
+  };
+  for (std::size_t i = 0; i < std::min(old.size(), result.size()); ++i) {
+    if (old[i].name == result[i].name || gave_up_notes(old[i], result[i])) take(i, i);
+  }
+  // Those that moved: of several with one name they are taken in order.
+  std::multimap<std::string_view, std::size_t> left;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if (!taken[i]) left.emplace(result[i].name, i);
+  }
+  for (std::size_t i = 1; i < old.size(); ++i) {
+    if (match.now[i] != 0) continue;
+    const auto found = left.find(old[i].name);
+    if (found == left.end()) continue;
+    take(i, found->second);
+    left.erase(found);
+  }
+  std::size_t notes = 0;
+  for (const Section& section : result) {
+    if (!taken[section.index]) match.added.push_back(section.index);
+    if (is_notes(section) && ++notes == 1) match.notes = section.index;
+  }
+  if (notes != 1) match.notes = 0;
+  return match;
+}
+
+std::vector<std::string> changed_sections(const ElfFile& before, const ElfFile& after) {
+  const SectionMatch match = match_sections(before, after);
+  std::vector<std::string> names;
+  bool others = match.reordered();
+  for (const Section& old : before.sections()) {
+    const std::uint32_t index = match.now[old.index];
+    const Section& now = *after.section_at(index);
+    const bool relocations = old.type == SHT_RELA || old.type == SHT_REL;
+    const Section* target = relocations ? before.section_at(old.info) : nullptr;
+    const bool of_notes = is_notes(old) || (target != nullptr && is_notes(*target));
+    if (index == old.index && same_header(old, now) && !of_notes) continue;
+    others = others || old.name == kBaseSection;
+    names.push_back(old.name);
+    if (index != 0) names.push_back(now.name);
+  }
+  for (const std::uint32_t index : match.added) names.push_back(after.section_at(index)->name);
+  // Symbols follow a section that moved.
+  if (others) names.emplace_back(".symtab");
+  return names;
+}
+
+}  // namespace reprobe

@@ -1,0 +1,37 @@
+// Which section header of the result is which of the input: a repair may exchange headers that are
+// not loaded, join sections of notes, and add a few of its own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "libprobe/elf/file.hpp"
+
+namespace reprobe {
+
+inline constexpr std::string_view kLoadedNotes = ".stapsdt.loaded";
+inline constexpr std::string_view kForeignNotes = ".note.foreign";
+
+struct SectionMatch {
+  std::vector<std::uint32_t> now;    // by the input's index; 0: not in the result (or section 0)
+  std::vector<std::uint32_t> added;  // indices in the result that no section of the input has
+
+  // Is any section elsewhere in the table, or gone?
+  [[nodiscard]] bool reordered() const;
+  // The index in the result that stands for one of the input, in sh_link and its like. A section
+  // of notes that is gone is the one that is left.
+  [[nodiscard]] std::uint32_t number(std::uint32_t old) const;
+
+  std::uint32_t notes{};  // index of the result's .note.stapsdt, where it has just one
+};
+
+// Is it .note.stapsdt, as every reader finds it?
+[[nodiscard]] bool is_notes(const Section& section);
+
+[[nodiscard]] SectionMatch match_sections(const ElfFile& before, const ElfFile& after);
+
+// Names of the sections that a repair changed, for LIEF's comparison.
+[[nodiscard]] std::vector<std::string> changed_sections(const ElfFile& before,
+                                                        const ElfFile& after);
+
+}  // namespace reprobe
