@@ -48,7 +48,7 @@ class Encoding {
     const bool lea = map_ == 1 && opcode_ == 0x8d;
     // lea -0x80(%rsp),%rsp makes room, and accesses nothing.
     if (lea && reg == kRsp) return memory == StackUse::copied ? memory : StackUse::none;
-    if (lea && based_on_rsp()) return StackUse::copied;
+    if (lea && based_on_rsp()) return memory == StackUse::below ? memory : StackUse::copied;
     if (memory == StackUse::none && copies_registers() && reg == kRsp) return StackUse::copied;
     return memory;
   }
