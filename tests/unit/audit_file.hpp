@@ -60,6 +60,8 @@ struct AuditFile {
     if (build_id != 0) {
       const auto id = elf.section({.name = ".note.gnu.build-id",
                                    .type = SHT_NOTE,
+                                   .flags = SHF_ALLOC,
+                                   .addr = 0x2800,
                                    .align = 4,
                                    .bytes = elf.note(std::string_view("GNU", 4), NT_GNU_BUILD_ID,
                                                      Bytes(build_id, std::byte{0x5a}))});
