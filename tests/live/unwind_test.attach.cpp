@@ -122,7 +122,8 @@ int main(int argc, char** argv) {
   store_uint(out, debug_frame.header_offset.value + 32, 8, std::endian::little,
              tables.debug_frame.size());
 
-  if (!over_old) point_to_table(out, file, hdr, tables, writer.needs_program_header());
+  if (!tables.eh_frame_hdr.empty())
+    point_to_table(out, file, hdr, tables, writer.needs_program_header());
   std::ofstream(argv[2], std::ios::binary)
       .write(as_text(out).data(), static_cast<std::streamsize>(out.size()));
 }
