@@ -73,7 +73,9 @@ class RoomFinder {
       return refused("e_phnum", "one more program header than Linux before 5.18 takes");
     if (const auto block = block_behind_headers(file_)) {
       room_.kind = RoomKind::grown_headers;
-      return in_new_segment(block->offset.value % kBlockAlign, block->size);
+      return block->size.value == 0 ? in_new_segment(0, Size{0})
+                                    : in_new_segment(block->offset.value % kBlockAlign,
+                                                     Size{kBeforeBlock + block->size.value});
     }
     room_.kind = RoomKind::moved_headers;
     return as == LoadedAs::library ? with_table(table) : with_table_before_518(table);

@@ -118,8 +118,12 @@ class BlockFinder {
     return true;
   }
 
-  // A linker script can name a note; then code may use its address. glibc's crt1.o names the ABI
-  // tag for itself.
+  // glibc's crt1.o names the ABI tag for itself; the Arm ABI's mapping symbols name nothing.
+  static bool is_harmless(std::string_view name) {
+    return name == "__abi_tag" || name.starts_with('$');
+  }
+
+  // A linker script can name a note; then code may use its address.
   [[nodiscard]] bool has_symbol() const {
     const VirtAddr begin = address_of(begin_);
     for (const Section& section : file_.sections()) {
@@ -130,7 +134,7 @@ class BlockFinder {
         const Symbol symbol = table->at(i);
         if (symbol.in_section() && symbol.type != STT_SECTION && symbol.type != STT_TLS &&
             in_range(symbol.value.value, begin.value, end_ - begin_) &&
-            table->name(symbol) != "__abi_tag")
+            !is_harmless(table->name(symbol)))
           return true;
       }
     }

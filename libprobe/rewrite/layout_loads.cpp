@@ -73,12 +73,10 @@ LoadedAs loaded_as(const ElfFile& file) {
   const auto is_interp = [](const Segment& segment) { return segment.type == PT_INTERP; };
   if (file.header().type != ET_DYN || std::ranges::any_of(file.segments(), is_interp))
     return LoadedAs::program;
-  const bool needs_others = has_tag(file, DT_NEEDED);
-  // A static PIE needs nothing and has no name. ld.so needs nothing, but has a name (musl's is that
-  // of its libc) and an entry.
-  if (!needs_others && !has_tag(file, DT_SONAME)) return LoadedAs::program;
-  if (!needs_others && file.header().entry.value != 0) return LoadedAs::interpreter;
-  return LoadedAs::library;
+  // Nothing starts a library. A static PIE needs nothing and has no name; ld.so needs nothing, but
+  // has a name (musl's is that of its libc).
+  if (file.header().entry.value == 0 || has_tag(file, DT_NEEDED)) return LoadedAs::library;
+  return has_tag(file, DT_SONAME) ? LoadedAs::interpreter : LoadedAs::program;
 }
 
 }  // namespace reprobe
