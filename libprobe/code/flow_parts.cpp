@@ -23,6 +23,10 @@ bool is_call(const CodeInstruction& code) {
   return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
 }
 
+bool is_boundary(std::span<const CodeInstruction> code, VirtAddr address) {
+  return std::ranges::binary_search(code, address, {}, &CodeInstruction::address);
+}
+
 // Is the reference, found at its opcode's bytes, an instruction of the code?
 bool confirms(std::span<const CodeInstruction> code, const Reference& r) {
   const auto after = std::ranges::upper_bound(code, r.source, {}, &CodeInstruction::address);
@@ -276,15 +280,30 @@ class PartFinder {
   bool follow_tables() {
     not_understood_.clear();
     take_labels();
+    std::vector<CodeRange> ranges;
+    for (const Part& part : parts_) ranges.push_back(part.range);
     std::vector<TableTarget> targets;
+    std::vector<VirtAddr> through_memory;
+    bool adds_to_labels = false;
     for (Part& part : parts_) {
       sort_arrivals(part.arrivals);
-      const IndirectJumps jumps =
-          follow_indirect_jumps({&file_, part.code, part.arrivals, part.entered_by_calls});
-      targets.insert(targets.end(), jumps.targets.begin(), jumps.targets.end());
-      not_understood_.insert(not_understood_.end(), jumps.not_understood.begin(),
-                             jumps.not_understood.end());
+      IndirectJumps jumps =
+          follow_indirect_jumps({&file_, part.code, part.arrivals, part.entered_by_calls, ranges,
+                                 [this](VirtAddr address) { return may_be_case(address); }});
+      const auto append = [](auto& to, const auto& from) {
+        to.insert(to.end(), from.begin(), from.end());
+      };
+      append(targets, jumps.targets);
+      append(not_understood_, jumps.not_understood);
+      append(through_memory, jumps.through_memory);
+      adds_to_labels |= jumps.adds_to_labels;
     }
+    if (adds_to_labels)
+      not_understood_.insert(not_understood_.end(), through_memory.begin(), through_memory.end());
+    return take_table_targets(targets);
+  }
+
+  bool take_table_targets(std::span<const TableTarget> targets) {
     if (!spend(targets.size() * sizeof(std::uint32_t))) return false;
     bool news = false;
     for (const TableTarget& t : targets) {
@@ -295,6 +314,20 @@ class PartFinder {
       arrive(t.address, Arrival::indirect);
     }
     return news;
+  }
+
+  // A case is an instruction of the function or of a part of it. Parts are known as such where
+  // there are symbols, and described by FDEs where the function is.
+  [[nodiscard]] bool may_be_case(VirtAddr address) {
+    if (const Part* part = part_of(address)) return is_boundary(part->code, address);
+    const auto range = ranges_.find(address);
+    if (!range || (question_.entered_by_calls && ranges_.is_function(range->start))) return false;
+    if (!looked_at_.contains(address)) {
+      if (!spend(range->end.value - range->start.value)) return false;
+      looked_at_ = *range;
+      looked_at_code_ = ranges_.decode(*range).value_or(std::vector<CodeInstruction>{});
+    }
+    return is_boundary(looked_at_code_, address);
   }
 
   void report_not_understood() {
@@ -310,6 +343,9 @@ class PartFinder {
   std::size_t closed_{};  // parts whose jumps and landing pads were followed
   std::unordered_set<std::uint64_t> table_targets_;
   std::vector<VirtAddr> not_understood_;
+  // The last code that a table seemed to lead to.
+  CodeRange looked_at_;
+  std::vector<CodeInstruction> looked_at_code_;
   FunctionParts out_;
 };
 

@@ -40,11 +40,9 @@ bool all_of_kind(std::span<const ValueOrigin> origins, Kind kind) {
 
 class Follower {
  public:
-  explicit Follower(const CodePiece& piece) : piece_(piece), finder_(piece) {
-    for (const CodeInstruction& code : piece.code) {
-      if (!code.is_lea() || !code.rip_target) continue;
-      (in_piece(*code.rip_target) ? labels_ : data_).push_back(*code.rip_target);
-    }
+  explicit Follower(const CodePiece& piece)
+      : piece_(piece), absolute_(piece.file->header().type == ET_EXEC), finder_(piece) {
+    for (const CodeInstruction& code : piece.code) take_addresses(code);
     for (auto* addresses : {&labels_, &data_}) {
       std::ranges::sort(*addresses);
       addresses->erase(std::unique(addresses->begin(), addresses->end()), addresses->end());
@@ -58,32 +56,55 @@ class Follower {
       jump_ = code.address;
       if (!follow(i)) out_.not_understood.push_back(code.address);
     }
+    out_.adds_to_labels = adds_to_labels();
     return std::move(out_);
   }
 
  private:
-  [[nodiscard]] bool in_piece(VirtAddr address) const {
-    return !piece_.code.empty() && address > piece_.code.front().address &&
-           address < piece_.code.back().end();
+  // Inside a part of the function, not at its start: that is the function's address.
+  [[nodiscard]] bool is_label(VirtAddr address) const {
+    return std::ranges::any_of(piece_.parts, [&](const CodeRange& part) {
+      return part.contains(address) && address != part.start;
+    });
+  }
+
+  void take_addresses(const CodeInstruction& code) {
+    if (code.is_lea() && code.rip_target)
+      (is_label(*code.rip_target) ? labels_ : data_).push_back(*code.rip_target);
+    if (!absolute_) return;
+    const X86Encoding& e = code.encoding;
+    const auto label = [&](std::int64_t value) {
+      return is_label(VirtAddr{static_cast<std::uint64_t>(value)});
+    };
+    if (code.immediate && label(*code.immediate)) {
+      const bool moves = e.map == OpcodeMap::one_byte &&
+                         (e.opcode == 0xc7 || (e.opcode >= 0xb8 && e.opcode <= 0xbf));
+      if (moves) labels_.push_back(VirtAddr{static_cast<std::uint64_t>(*code.immediate)});
+      if (!moves) computes_labels_ = true;
+    }
+    if (code.is_lea() && code.memory && label(code.memory->displacement)) computes_labels_ = true;
   }
 
   bool follow(std::size_t at) {
     const CodeInstruction& code = piece_.code[at];
     const bool far = (code.encoding.reg & 7) == 5;
     if (code.opaque || far || code.encoding.operand16) return false;
-    if (code.memory) return !adds_to_labels();
+    if (code.memory) {
+      out_.through_memory.push_back(jump_);
+      return true;
+    }
     for (const ValueOrigin& origin : finder_.origins(at, code.encoding.rm)) {
       switch (origin.kind) {
         case Kind::constant:
           break;
         case Kind::pointer:
-          if (adds_to_labels()) return false;
+          out_.through_memory.push_back(jump_);
           break;
         case Kind::sum:
           if (!follow_sum(origin.at)) return false;
           break;
         case Kind::load32:  // an address, where those have 32 bits
-          if (piece_.file->header().type != ET_EXEC) return false;
+          if (!absolute_) return false;
           break;
         case Kind::unknown:
           return false;
@@ -92,23 +113,19 @@ class Follower {
     return true;
   }
 
-  // Code that computes addresses from its own labels may keep them in memory: then a pointer from
-  // memory tells nothing.
   bool adds_to_labels() {
-    if (labels_.empty()) return false;
-    if (adds_to_labels_) return *adds_to_labels_;
-    adds_to_labels_ = false;
-    for (std::size_t i = 0; i < piece_.code.size() && !*adds_to_labels_; ++i) {
+    if (computes_labels_ || labels_.empty()) return computes_labels_;
+    for (std::size_t i = 0; i < piece_.code.size(); ++i) {
       const auto operands = sum_operands(piece_.code[i]);
       if (!operands) continue;
       for (const unsigned reg : {operands->first, operands->second}) {
         for (const ValueOrigin& origin : finder_.origins(i, reg)) {
-          const bool label = origin.kind == Kind::constant && in_piece(origin.address);
-          if (label || origin.kind == Kind::unknown) adds_to_labels_ = true;
+          const bool label = origin.kind == Kind::constant && is_label(origin.address);
+          if (label || origin.kind == Kind::unknown) return true;
         }
       }
     }
-    return *adds_to_labels_;
+    return false;
   }
 
   [[nodiscard]] static std::optional<std::pair<unsigned, unsigned>> sum_operands(
@@ -184,7 +201,7 @@ class Follower {
   }
 
   // The number of entries that lead to code; 0 where it is no table. Without a bound, entries are
-  // read as long as they lead to code: what is read too much costs no correctness.
+  // read as long as they may be cases: what is read too much costs no correctness.
   std::uint64_t read_table(const Table& table, std::optional<std::uint64_t> bound) {
     const std::uint64_t count = bound.value_or(kMostTableEntries + 1);
     const ByteView bytes = piece_.file->bytes_at(table.entries, Size{count * kEntry});
@@ -193,10 +210,8 @@ class Follower {
     for (std::size_t i = 0; i + kEntry <= bytes.size(); i += kEntry) {
       const std::uint64_t word = load_uint(bytes, i, kEntry, std::endian::little);
       const VirtAddr target{table.base.value + ((word ^ 0x80000000U) - 0x80000000U)};
-      if (!executable(target)) {
-        if (bound) continue;  // an entry that is never used
-        break;
-      }
+      if (bound && !executable(target)) continue;  // an entry that is never used
+      if (!bound && !(executable(target) && piece_.may_be_case(target))) break;
       if (++found > kMostTableEntries || out_.targets.size() >= kMostEntries) return 0;
       out_.targets.push_back({target, jump_});
     }
@@ -204,10 +219,11 @@ class Follower {
   }
 
   const CodePiece& piece_;
+  bool absolute_;  // addresses may be immediates
   OriginFinder finder_;
-  std::vector<VirtAddr> labels_;  // addresses in the piece that a lea takes
-  std::vector<VirtAddr> data_;    // all others that a lea takes
-  std::optional<bool> adds_to_labels_;
+  std::vector<VirtAddr> labels_;  // labels whose address is taken
+  std::vector<VirtAddr> data_;    // all other addresses that a lea takes
+  bool computes_labels_{};
   IndirectJumps out_;
   VirtAddr jump_;
 };

@@ -10,9 +10,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/code/x86_operands.hpp"
 #include "libprobe/elf/file.hpp"
 
@@ -36,6 +38,10 @@ struct CodePiece {
   // A caller's registers are what arrives at the first instruction; false: the code may be the
   // cold part of a function, entered in its middle.
   bool entered_by_calls{};
+  // This piece and the others of its function: addresses in them are labels.
+  std::span<const CodeRange> parts;
+  // May a table lead to the address? Asked where the length of a table is not known, for its end.
+  std::function<bool(VirtAddr)> may_be_case;
 };
 
 struct TableTarget {
@@ -46,6 +52,10 @@ struct TableTarget {
 struct IndirectJumps {
   std::vector<TableTarget> targets;      // of all tables, in any order
   std::vector<VirtAddr> not_understood;  // jumps
+  std::vector<VirtAddr> through_memory;  // jumps that trust a pointer from memory or a caller
+  // The piece computes addresses from its function's labels and may keep them in memory: then
+  // through_memory of all pieces is not understood either.
+  bool adds_to_labels{};
 };
 
 [[nodiscard]] IndirectJumps follow_indirect_jumps(const CodePiece& piece);
