@@ -152,11 +152,11 @@ class Audit {
         std::ranges::count(probes.probes, Verdict::unknown, &Probe::verdict));
     count(result.findings, summary_);
     const auto verdicts = verdicts_of(*file, probes);
-    terminal_.progress("");
     if (text_) {
       // What a tracer can do with no file is no news, unless somebody asks for this tracer.
       const bool news = options_.consumers.empty() ? any_fault(verdicts) : any_failure(verdicts);
       if (result.findings.empty() && !news) return;
+      terminal_.progress("");
       print_file(result, probes.probes.size(), terminal_);
       if (news) print_consumers(verdicts, probes, terminal_);
     } else if (!result.findings.empty() || !verdicts.empty()) {

@@ -50,7 +50,7 @@ std::string row(const std::string& first, const std::vector<ConsumerVerdict>& ve
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     line += fmt::format(" {:<{}}", cells[i], width_of(verdicts[i]));
   }
-  return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
 // By probe: the cell of each consumer that fails it.
@@ -72,16 +72,16 @@ void print_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& 
   const Table table = table_of(verdicts);
   std::vector<std::string> cells;
   for (const ConsumerVerdict& verdict : verdicts) cells.emplace_back(verdict.consumer);
-  fmt::print("{}", terminal.out(Style::bold, row("tracer", verdicts, cells)));
+  fmt::print("{}\n", terminal.out(Style::bold, row("tracer", verdicts, cells)));
   cells.clear();
   for (const ConsumerVerdict& verdict : verdicts) cells.push_back(fmt::format("{}", verdict.ok));
-  fmt::print("{}", row("probes without failure", verdicts, cells));
+  fmt::print("{}\n", row("probes without failure", verdicts, cells));
   std::size_t rows = 0;
   for (const auto& [index, line] : table) {
     if (rows++ == kRows) break;
     const Note& note = probes.probes[index].note;
     const std::string name = printable(fmt::format("{}:{}", note.provider, note.name));
-    fmt::print("{}", row(cut(name, kProbeWidth), verdicts, line));
+    fmt::print("{}\n", row(cut(name, kProbeWidth), verdicts, line));
   }
   if (table.size() > kRows) fmt::print("  ... {} more, see --json\n", table.size() - kRows);
 }

@@ -3,6 +3,7 @@
 import atexit
 import difflib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,9 @@ class Result:
         return f"exit {self.code}\n--- stdout\n{self.out}--- stderr\n{self.err}"
 
 
+TRACERS = re.compile(r"^(?:\x1b\[1m)?  tracer .*\n(?:  .*\n)*", re.M)
+
+
 class Tests:
     """Counts checks, prints those that fail, and owns the temporary folder."""
 
@@ -33,14 +37,18 @@ class Tests:
         self.environment.update(LC_ALL="C.UTF-8", TERM="xterm")
         self.checks = self.failures = 0
 
-    def run(self, *arguments, **options):
-        """The result with stdout and stderr as text; undecodable bytes as \\udcNN."""
+    def run(self, *arguments, tracers=False, **options):
+        """The result with stdout and stderr as text; undecodable bytes as \\udcNN.
+
+        audit's table of tracers is cut out unless `tracers`: consumers_test.py is about it."""
         settings = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                         env=self.environment, timeout=120)
         settings.update(options)
         done = subprocess.run([self.tool, *arguments], **settings)
         decode = lambda data: (data or b"").decode("utf-8", "surrogateescape")
-        return Result(done.returncode, decode(done.stdout), decode(done.stderr))
+        out = decode(done.stdout)
+        return Result(done.returncode, out if tracers else TRACERS.sub("", out),
+                      decode(done.stderr))
 
     def fail(self, what, details=""):
         self.failures += 1

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 
-from command import Result, Tests, read, write
+from command import TRACERS, Result, Tests, read, write
 from elf_file import BUILD_ID, EM_S390, ET_REL, Elf, Note, golden, poked
 
 t = Tests(sys.argv[1])
@@ -27,7 +27,8 @@ COMMANDS = ["list", "audit", "fix", "verify"]
 
 OPTIONS = {
     "list": ["--json", "-p,--probe", "-q,--quiet", "-v,--verbose", "--color", "FILE"],
-    "audit": ["--json", "--sarif", "-p,--probe", "-q,--quiet", "-v,--verbose", "--color", "PATH"],
+    "audit": ["--json", "--sarif", "--consumers", "-p,--probe", "-q,--quiet", "-v,--verbose",
+              "--color", "PATH"],
     "fix": ["--json", "-p,--probe", "-o,--output", "--dry-run", "--in-place", "--build-id",
             "--remove-ambiguous", "--preserve-dates", "--break-hardlinks", "--drop-signature",
             "--drop-verity", "--second-opinion", "FILE"],
@@ -226,7 +227,8 @@ FINDING = {"rule": re.compile(r"[a-z]+(-[a-z]+)*\Z"), "severity": {"error", "war
            "provider?": str, "name?": str, "site?": HEX, "note_offset?": HEX, "message": str,
            "evidence": [str], "hint?": str}
 COUNTS = ["files", "elf", "with_probes", "probes", "unknown", "errors", "warnings", "unreadable"]
-AUDIT_SHAPE = {"schema": {"reprobe.audit/1"}, "files": [{"path": str, "findings": [FINDING]}],
+AUDIT_SHAPE = {"schema": {"reprobe.audit/1"}, "files": [{"path": str, "findings": [FINDING],
+                                                         "consumers?": dict}],
                "summary": {key: int for key in COUNTS}}
 BYTES = re.compile(r"([0-9a-f]{2})+\Z")
 PLAN_SHAPE = {"schema": {"reprobe.plan/1"}, "file": str, "output": str, "changed": bool,
@@ -267,7 +269,8 @@ value, found = document("audit", "--json", "dead", "good")
 conforms("audit", value, AUDIT_SHAPE)
 t.same("audit --json: exit", 1, found.code)
 t.same("audit --json: summary", dict(zip(COUNTS, [2, 2, 2, 7, 0, 1, 0, 0])), value["summary"])
-t.same("audit --json: files with findings", ["dead"], [f["path"] for f in value["files"]])
+t.same("audit --json: files with probes", [("dead", 1), ("good", 0)],
+       [(f["path"], len(f["findings"])) for f in value["files"]])
 finding = value["files"][0]["findings"][0]
 t.same("audit: text and JSON", AUDIT.splitlines()[1:5], [
     f"  {finding['severity']} {finding['rule']} {finding['provider']}:{finding['name']} site "
@@ -275,7 +278,8 @@ t.same("audit: text and JSON", AUDIT.splitlines()[1:5], [
     f"      evidence: {finding['evidence'][0]}", f"      hint: {finding['hint']}"])
 value, found = document("audit", "--json", "missing", "good")
 t.same("audit --json of a missing file", (3, 1, []),
-       (found.code, value["summary"]["unreadable"], value["files"]))
+       (found.code, value["summary"]["unreadable"],
+        [f["path"] for f in value["files"] if f["findings"]]))
 
 
 def applied(data, plan):
@@ -391,7 +395,7 @@ def on_terminal(*arguments, **environment):
         text += data
     os.close(ours)
     child.wait()
-    return text.decode().replace("\r\n", "\n")
+    return TRACERS.sub("", text.decode().replace("\r\n", "\n"))
 
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
