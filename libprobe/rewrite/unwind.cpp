@@ -26,8 +26,22 @@ auto refused(const char* what) { return fail(ErrorCode::refused, ".eh_frame", wh
 // The code of one FDE to write.
 struct Frame {
   std::size_t kind{};
-  std::span<const FrameRows> parts;
+  CodeRange code;
+  Bytes program;
 };
+
+Result<void> add_frame(std::vector<Frame>& frames, const ElfFile& file,
+                       std::span<const FrameKind> kinds, std::size_t kind,
+                       std::span<const FrameRows> parts) {
+  auto program = frame_program(file, kinds[kind], parts);
+  if (!program) return tl::unexpected(program.error());
+  if (parts.size() > 1 && program->size() > kLongestShared)
+    return refused("too many stubs to share an FDE");
+  const VirtAddr start = parts.front().start;
+  const CodeRange code{start, Size{parts.back().end().value - start.value}};
+  frames.push_back({kind, code, std::move(*program)});
+  return {};
+}
 
 struct Assembled {
   Bytes bytes;
@@ -49,14 +63,8 @@ Result<Assembled> assemble(FrameSection::Kind section_kind, std::uint64_t place,
       if (!initial) return tl::unexpected(initial.error());
       cie = section.add_cie(kind.cie, *initial);
     }
-    const auto program = frame_program(file, kind, frame.parts);
-    if (!program) return tl::unexpected(program.error());
-    const VirtAddr start = frame.parts.front().start;
-    const CodeRange code{start, Size{frame.parts.back().end().value - start.value}};
-    const auto fde = section.add_fde(kind.cie, *cie, code, *program);
+    const auto fde = section.add_fde(kind.cie, *cie, frame.code, frame.program);
     if (!fde) return tl::unexpected(fde.error());
-    if (frame.parts.size() > 1 && program->size() > kLongestShared)
-      return refused("too many stubs to share an FDE");
     assembled.fdes.push_back(*fde);
   }
   if (section_kind == FrameSection::Kind::eh_frame) section.add_terminator();
@@ -83,10 +91,12 @@ struct UnwindWriter::Frames {
   std::vector<std::size_t> kind_of;  // each stub's
 
   // An FDE for each.
-  [[nodiscard]] std::vector<Frame> separate() const {
+  [[nodiscard]] Result<std::vector<Frame>> separate(const ElfFile& file) const {
     std::vector<Frame> frames;
-    for (std::size_t i = 0; i < stubs.size(); ++i)
-      frames.push_back({kind_of[i], std::span(stubs).subspan(i, 1)});
+    for (std::size_t i = 0; i < stubs.size(); ++i) {
+      if (auto ok = add_frame(frames, file, kinds, kind_of[i], std::span(stubs).subspan(i, 1)); !ok)
+        return tl::unexpected(ok.error());
+    }
     return frames;
   }
 
@@ -215,19 +225,20 @@ Result<void> UnwindWriter::check_place(const FrameRows& stub) const {
 Result<UnwindTables> UnwindWriter::build_beside(const Frames& frames,
                                                 const UnwindPlaces& places) const {
   UnwindTables tables;
-  const auto separate = frames.separate();
+  const auto separate = frames.separate(*file_);
+  if (!separate) return tl::unexpected(separate.error());
   auto debug_frame = assemble(FrameSection::Kind::debug_frame, places.debug_frame_offset, *file_,
-                              frames.kinds, separate);
+                              frames.kinds, *separate);
   if (!debug_frame) return tl::unexpected(debug_frame.error());
   tables.debug_frame = std::move(debug_frame->bytes);
   if (index_.found == UnwindIndex::Found::not_at_all) return tables;
 
-  auto eh_frame =
-      assemble(FrameSection::Kind::eh_frame, places.eh_frame.value, *file_, frames.kinds, separate);
+  auto eh_frame = assemble(FrameSection::Kind::eh_frame, places.eh_frame.value, *file_,
+                           frames.kinds, *separate);
   if (!eh_frame) return tl::unexpected(eh_frame.error());
   std::vector<UnwindEntry> entries;
   if (index_.found == UnwindIndex::Found::by_table) entries = index_.entries;
-  for (std::size_t i = 0; i < separate.size(); ++i)
+  for (std::size_t i = 0; i < separate->size(); ++i)
     entries.push_back({frames.stubs[i].start, VirtAddr{places.eh_frame.value + eh_frame->fdes[i]}});
   std::ranges::stable_sort(entries, {}, &UnwindEntry::start);
   auto table = write_unwind_index(entries, index_.eh_frame, places.eh_frame_hdr, file_->header());
@@ -253,32 +264,34 @@ Result<std::optional<UnwindTables>> UnwindWriter::build_over_old(const Frames& f
   const std::size_t needed = (count + of_one - 1) / of_one;
   pairs.erase(pairs.begin(), pairs.end() - static_cast<std::ptrdiff_t>(needed));
 
-  // FDEs of the pairs, then those of the stubs, as many.
+  // FDEs of the pairs, then those of the stubs, as many. elfutils follows the table, refuses what
+  // lies outside .eh_frame, and goes on in .debug_frame: the pairs must be there as well.
   const std::vector<FrameRows> stubs = without_padding(frames.stubs);
   std::vector<Frame> shared;
-  for (const MergedPair& pair : pairs) shared.push_back({0, pair.functions});
+  auto separate = frames.separate(*file_);
+  Result<void> ok;
+  const auto add = [&](std::vector<Frame>& to, std::span<const FrameRows> parts) {
+    if (ok) ok = add_frame(to, *file_, frames.kinds, 0, parts);
+  };
+  if (!separate) return tl::unexpected(separate.error());
+  for (const MergedPair& pair : pairs) {
+    add(shared, pair.functions);
+    for (const std::size_t i : {0U, 1U}) add(*separate, std::span(pair.functions).subspan(i, 1));
+  }
   for (std::size_t i = 0; i < count; i += of_one)
-    shared.push_back({0, std::span(stubs).subspan(i, std::min(of_one, count - i))});
-  // elfutils follows the table, refuses what lies outside .eh_frame, and goes on in .debug_frame:
-  // the pairs must be there as well.
-  std::vector<Frame> separate = frames.separate();
-  for (const MergedPair& pair : pairs)
-    for (const std::size_t i : {0U, 1U})
-      separate.push_back({0, std::span(pair.functions).subspan(i, 1)});
+    add(shared, std::span(stubs).subspan(i, std::min(of_one, count - i)));
+  if (!ok && ok.error().code == ErrorCode::refused) return nothing;
+  if (!ok) return tl::unexpected(ok.error());
 
   auto eh_frame =
       assemble(FrameSection::Kind::eh_frame, places.eh_frame.value, *file_, frames.kinds, shared);
+  if (!eh_frame) return tl::unexpected(eh_frame.error());
   auto debug_frame = assemble(FrameSection::Kind::debug_frame, places.debug_frame_offset, *file_,
-                              frames.kinds, separate);
-  for (const auto* made : {&eh_frame, &debug_frame}) {
-    if (*made) continue;
-    if (made->error().code == ErrorCode::refused) return nothing;
-    return tl::unexpected(made->error());
-  }
+                              frames.kinds, *separate);
+  if (!debug_frame) return tl::unexpected(debug_frame.error());
 
   const auto entry = [&](std::size_t i) {
-    return UnwindEntry{shared[i].parts.front().start,
-                       VirtAddr{places.eh_frame.value + eh_frame->fdes[i]}};
+    return UnwindEntry{shared[i].code.start, VirtAddr{places.eh_frame.value + eh_frame->fdes[i]}};
   };
   std::vector<UnwindEntry> entries;  // from the first pair's on, as many as there were
   std::size_t at = pairs.front().first;
@@ -291,8 +304,8 @@ Result<std::optional<UnwindTables>> UnwindWriter::build_over_old(const Frames& f
   for (std::size_t i = pairs.size(); i < shared.size(); ++i) entries.push_back(entry(i));
 
   Bytes edit;
-  if (auto ok = append_unwind_entries(edit, entries, index_.table->base, file_->header()); !ok)
-    return tl::unexpected(ok.error());
+  ok = append_unwind_entries(edit, entries, index_.table->base, file_->header());
+  if (!ok) return tl::unexpected(ok.error());
   const VirtAddr edit_at{index_.table->entries.value + pairs.front().first * kUnwindIndexEntry};
   return UnwindTables{std::move(eh_frame->bytes),
                       {},
