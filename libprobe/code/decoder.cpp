@@ -148,13 +148,13 @@ std::optional<CodeInstruction> Decoder::decode_operands(ByteView bytes, VirtAddr
   if (header_.machine != EM_X86_64 || !capstone_) return std::nullopt;
   const auto decoded = decode_x86(bytes, address);
   if (!decoded) return std::nullopt;
-  CodeInstruction code =
-      x86_instruction(*decoded, bytes.first(static_cast<std::size_t>(decoded->size.value)));
+  auto code = x86_instruction(*decoded, bytes.first(static_cast<std::size_t>(decoded->size.value)));
+  if (!code) return std::nullopt;
   if (!capstone_->known) {
-    code.opaque |= decoded->flow != Flow::trap;
+    code->opaque |= decoded->flow != Flow::trap;
     return code;
   }
-  add_x86_operands(code, capstone_->handle, *capstone_->instruction);
+  add_x86_operands(*code, capstone_->handle, *capstone_->instruction);
   return code;
 }
 

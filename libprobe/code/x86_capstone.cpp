@@ -83,6 +83,40 @@ void add_registers(CodeInstruction& code, csh handle, const cs_insn& insn) {
   }
 }
 
+// Implicit registers that Capstone 4.0.2 does not list (Intel SDM volume 2, each instruction).
+void add_unlisted(CodeInstruction& code) {
+  constexpr RegisterSet rax = 1U << kRax, rcx = 1U << kRcx, rbx = 1U << 3, rsp = 1U << kRsp,
+                        rbp = 1U << kRbp, r11 = 1U << 11;
+  const X86Encoding& e = code.encoding;
+  if (e.map == OpcodeMap::one_byte) {
+    if (e.opcode == 0xd7) {  // xlat
+      code.reads |= rax | rbx;
+      code.writes |= rax;
+    } else if (e.opcode == 0xc8) {  // enter
+      code.reads |= rsp | rbp;
+      code.writes |= rsp | rbp;
+    }
+  }
+  if (e.map != OpcodeMap::map_0f) return;
+  switch (e.opcode) {
+    case 0x02:  // lar, lsl
+    case 0x03:
+    case 0xc0:  // xadd
+    case 0xc1:
+      code.writes |= kFlagsBit;
+      break;
+    case 0x05:  // syscall: the return address and the flags
+      code.writes |= rax | rcx | r11;
+      break;
+    case 0xb0:  // cmpxchg
+    case 0xb1:
+      code.writes |= rax | kFlagsBit;
+      break;
+    default:
+      break;
+  }
+}
+
 }  // namespace
 
 void add_x86_operands(CodeInstruction& code, csh handle, const cs_insn& insn) {
@@ -99,9 +133,7 @@ void add_x86_operands(CodeInstruction& code, csh handle, const cs_insn& insn) {
     if (first && !only_reads(code.encoding)) code.writes |= bit;
     if (!first) code.reads |= bit;
   }
-  // syscall leaves the return address in rcx and the flags in r11.
-  if (code.encoding.map == OpcodeMap::map_0f && code.encoding.opcode == 0x05)
-    code.writes |= 1U << kRax | 1U << kRcx | 1U << 11;
+  add_unlisted(code);
   if (!code.memory) return;
   if (code.memory->base) code.reads |= 1U << *code.memory->base;
   if (code.memory->index) code.reads |= 1U << *code.memory->index;

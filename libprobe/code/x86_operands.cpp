@@ -108,7 +108,7 @@ bool is_string_instruction(const X86Encoding& e) {
 
 }  // namespace
 
-CodeInstruction x86_instruction(const Instruction& decoded, ByteView bytes) {
+std::optional<CodeInstruction> x86_instruction(const Instruction& decoded, ByteView bytes) {
   CodeInstruction code;
   static_cast<Instruction&>(code) = decoded;
   const auto encoding = x86_encoding(bytes);
@@ -122,11 +122,8 @@ CodeInstruction x86_instruction(const Instruction& decoded, ByteView bytes) {
   code.repeated_string = (e.rep || e.repne) && is_string_instruction(e);
   code.branch_field = branch_field(code.kind, e);
   if (const auto& field = code.branch_field) {
-    // A 66 prefix makes it rel16 on AMD and has no effect on Intel; nobody emits it.
-    if (field->at + field->width != bytes.size() || (e.operand16 && !e.rex_w)) {
-      code.opaque = true;
-      return code;
-    }
+    // A 66 prefix makes it rel16 on AMD and has no effect on Intel: the length is not known.
+    if (field->at + field->width != bytes.size() || (e.operand16 && !e.rex_w)) return std::nullopt;
     code.target = VirtAddr{code.end().value + sign_extended(bytes, *field)};
     if (decoded.target && decoded.target != code.target) code.opaque = true;
   }

@@ -80,7 +80,8 @@ struct CodeInstruction : Instruction {
 };
 
 // What the bytes of a decoded instruction tell. Registers, the immediate and the size of the memory
-// operand are Decoder's to add.
-[[nodiscard]] CodeInstruction x86_instruction(const Instruction& decoded, ByteView bytes);
+// operand are Decoder's to add. Nothing where processors disagree on the length.
+[[nodiscard]] std::optional<CodeInstruction> x86_instruction(const Instruction& decoded,
+                                                             ByteView bytes);
 
 }  // namespace reprobe
