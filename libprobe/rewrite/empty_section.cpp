@@ -56,8 +56,7 @@ class Places {
   enum Rank { nowhere, segment_end, section_start, gap, gap_behind_near };
 
   void consider_start(const Range& section) {
-    const bool before = header_ && *header_ < section.index;
-    if (before || !near_.executable()) offer(section.begin, section_start);
+    if (header_ && *header_ < section.index) offer(section.begin, section_start);
   }
 
   // `at` is where a section ends and `next` where the following one starts.

@@ -1,5 +1,5 @@
-// Where a section without bytes of its own can stand among the loaded ones. Such a header only says
-// how far addresses and file offsets are apart: .stapsdt.base for perf and gdb, .probes for bcc.
+// Where a section without bytes of its own can stand beside the code: .stapsdt.base, whose header
+// only says an address and how far addresses and file offsets are apart.
 #pragma once
 
 #include <optional>

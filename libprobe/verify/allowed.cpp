@@ -191,9 +191,8 @@ bool may_be_new(const ElfFile& before, const ElfFile& after, const Section& now)
     return before.section(kBaseSection) == nullptr && base_in_segment(after, now);
   }
   if (now.name == ".probes") {
-    return before.section(".probes") == nullptr && now.type == SHT_PROGBITS &&
-           now.size.value == 0 && now.flags == (SHF_ALLOC | SHF_WRITE) &&
-           at_segments_distance(after, now, PF_W);
+    return before.section(".probes") == nullptr && now.nobits() && now.size.value == 0 &&
+           now.flags == (SHF_ALLOC | SHF_WRITE) && at_segments_distance(after, now, PF_W);
   }
   const bool notes = is_notes(now) || (now.name == kForeignNotes && now.type == SHT_NOTE);
   return notes && now.flags == 0 && behind_old_file(before, after, now);

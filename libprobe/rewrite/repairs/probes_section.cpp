@@ -1,28 +1,49 @@
-// semaphore-section: bcc and perf compute a counter's file offset from .probes alone.
+// semaphore-section: bcc and perf compute a counter's file offset from the address and the offset
+// of .probes alone. Any header in the counters' segment says the right distance.
 #include <algorithm>
+#include <optional>
 
-#include "libprobe/rewrite/empty_section.hpp"
 #include "libprobe/rewrite/repairs/state.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 
 namespace reprobe {
 namespace {
 
-// The section that holds the counters of the probes that stay; nothing where they lie in several
-// segments: no one header tells the distance of all.
-Result<const Section*> section_of_counters(const FixState& state) {
-  const Section* found = nullptr;
+// The segment that holds the counters of the probes that stay; nullptr where none has one. Error
+// refused: several do, and no one header tells the distance of all.
+Result<const Segment*> segment_of_counters(const FixState& state) {
+  const Segment* found = nullptr;
   for (std::size_t i = 0; i < state.probes.probes.size(); ++i) {
     const VirtAddr counter = state.fields[i].semaphore;
     if (state.fates[i] == NoteFate::remove || !counter_works(state.file, counter)) continue;
-    const Section* section = state.file.section_containing(counter);
-    if (section == nullptr) continue;
-    if (found == nullptr) found = section;
-    if (state.file.load_segment(found->addr) != state.file.load_segment(counter)) {
+    const Segment* segment = state.file.load_segment(counter);
+    if (found == nullptr) found = segment;
+    if (segment != found) {
       return fail(ErrorCode::refused, "", "the counters lie in several segments");
     }
   }
   return found;
+}
+
+struct Place {
+  VirtAddr address;
+  FileOffset offset;
+};
+
+// Where the segment's bytes of the file end. Inside or before another section of data an empty one
+// makes BOLT 19 crash; here, and without contents (SHT_NOBITS), GNU strip, eu-strip and llvm-strip
+// keep its address and its offset.
+std::optional<Place> place_behind(const ElfFile& file, const Segment& segment) {
+  const auto address = checked_add(segment.vaddr.value, segment.filesz.value);
+  const auto offset = checked_add(segment.offset.value, segment.filesz.value);
+  if (!address || !offset) return std::nullopt;
+  const bool inside = std::ranges::any_of(file.sections(), [&](const Section& section) {
+    return section.allocated() && section.addr.value < *address &&
+           section.contains(VirtAddr{*address}) &&
+           !(section.nobits() && (section.flags & SHF_TLS) != 0);
+  });
+  if (inside) return std::nullopt;
+  return Place{VirtAddr{*address}, FileOffset{*offset}};
 }
 
 // bcc wants code, then .probes, then the notes.
@@ -40,19 +61,19 @@ Result<void> repair_probes_section(FixState& state) {
                       !state.probes.debug_file && !state.left_a_section && state.notes != 0 &&
                       !state.ranges.section_over_header();
   if (!wanted || state.file.section(kProbesSection) != nullptr) return {};
-  const auto counters = section_of_counters(state);
+  const auto counters = segment_of_counters(state);
   if (counters && *counters == nullptr) return {};
   const auto refuse = [&](const std::string& why) -> Result<void> {
     state.refuse(kProbesSection, "semaphore-section: " + why);
     return {};
   };
   if (!counters) return refuse(counters.error().message);
-  const auto place = empty_section_place(state.file, **counters, std::nullopt);
+  const auto place = place_behind(state.file, **counters);
   if (!place) return refuse("no place beside the counters for the section");
 
   Section probes;
   probes.name = kProbesSection;
-  probes.type = SHT_PROGBITS;
+  probes.type = SHT_NOBITS;
   probes.flags = SHF_ALLOC | SHF_WRITE;
   probes.addr = place->address;
   probes.offset = place->offset;
