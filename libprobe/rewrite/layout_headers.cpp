@@ -79,23 +79,25 @@ std::optional<Segment> merged(const ElfFile& file, const Segment& first, const S
 }
 
 std::optional<SpareHeader> spare_note(const ElfFile& file) {
-  const auto segments = file.segments();
-  const auto property = std::ranges::find(segments, PT_GNU_PROPERTY, &Segment::type);
-  if (property == segments.end()) return std::nullopt;
-  const auto same = [&](const Segment& s) {
-    return s.type == PT_NOTE && s.offset == property->offset && s.vaddr == property->vaddr &&
-           s.filesz == property->filesz;
+  const auto property = std::ranges::find(file.segments(), PT_GNU_PROPERTY, &Segment::type);
+  const auto is_found_otherwise = [&](const Segment& s) {
+    return property != file.segments().end() && s.offset == property->offset &&
+           s.vaddr == property->vaddr && s.filesz == property->filesz;
   };
-  const auto removed = std::ranges::find_if(segments, same);
-  if (removed == segments.end()) return std::nullopt;
-  for (const Segment& other : segments) {
-    if (other.type != PT_NOTE || other.index == removed->index) continue;
-    const auto both = other.offset < removed->offset ? merged(file, other, *removed)
-                                                     : merged(file, *removed, other);
+  std::vector<Segment> notes;
+  for (const Segment& segment : file.segments()) {
+    if (segment.type == PT_NOTE) notes.push_back(segment);
+  }
+  std::ranges::stable_sort(notes, {}, &Segment::offset);
+  for (std::size_t i = 1; i < notes.size(); ++i) {
+    const Segment& first = notes[i - 1];
+    const Segment& second = notes[i];
+    const bool read_as_4 = layout_of(file, first).align == 4 && layout_of(file, second).align == 4;
+    if (!read_as_4 && !is_found_otherwise(first) && !is_found_otherwise(second)) continue;
+    auto both = merged(file, first, second);
     if (!both) continue;
-    SpareHeader spare{.index = removed->index, .widened = both};
-    spare.widened->index = other.index;
-    return spare;
+    both->index = std::min(first.index, second.index);
+    return SpareHeader{.index = std::max(first.index, second.index), .widened = both};
   }
   return std::nullopt;
 }

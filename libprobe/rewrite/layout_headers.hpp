@@ -21,10 +21,10 @@ struct SpareHeader {
 
 // - PT_PHDR of a file without PT_INTERP, where GNU ld makes none: a dynamic program's l_addr comes
 //   from it (glibc rtld_setup_main_map), everybody else looks at e_phoff or AT_PHDR.
-// - Of two PT_NOTE the one that covers exactly what PT_GNU_PROPERTY covers too, where the other
-//   touches it and a reader that pads to 4 meets the same notes in both together as readers of each
-//   did. GNU ld makes such pairs. glibc before 2.32 reads the property from its PT_NOTE only, for
-//   IBT and SHSTK, which no kernel of its time had.
+// - One of two PT_NOTE that touch, where a reader that pads to 4 meets the same notes in both
+//   together as readers of each did. patchelf makes such pairs; GNU ld where one of them covers
+//   what PT_GNU_PROPERTY covers too. (Then glibc before 2.32 misses the property, which it reads
+//   from a PT_NOTE aligned to 8 only, for IBT and SHSTK, which no kernel of its time had.)
 [[nodiscard]] std::optional<SpareHeader> spare_header(const ElfFile& file);
 
 // May the table and the ELF header be changed where they are? Errors: refused (a size that the
