@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace reprobe::consumers {
@@ -23,6 +24,10 @@ ArgumentRule bcc_0_26_arguments;  // knows no riscv, no aarch64 pairs
 ArgumentRule gdb_arguments;
 ArgumentRule systemtap_arguments;
 ArgumentRule perf_arguments;
+
+// What perf writes of the arguments into its probe definition: the readable ones, with their
+// numbers.
+[[nodiscard]] std::string perf_definition(std::string_view text, std::uint16_t machine);
 
 // Why an operand is not read: what it looks like to a reader that knows all forms.
 [[nodiscard]] std::string_view operand_reason(std::string_view argument, std::uint16_t machine);

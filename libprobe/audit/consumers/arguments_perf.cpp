@@ -1,5 +1,7 @@
 // perf: synthesize_sdt_probe_arg() of probe-file.c and the machines' arch_sdt_arg_parse_op().
 // An operand it does not know is left out; a size it does not know ends the scan of the file.
+#include <fmt/format.h>
+
 #include "libprobe/audit/consumers/arguments.hpp"
 #include "libprobe/audit/consumers/reasons.hpp"
 #include "libprobe/audit/consumers/text_scan.hpp"
@@ -82,30 +84,59 @@ std::string_view next_argument(TextScan& scan) {
   return start.substr(0, start.size() - scan.rest().size());
 }
 
-}  // namespace
+struct PerfArgument {
+  std::string_view text;
+  long size{};  // 0 where none is written
+  std::string_view operand;
+};
 
-std::optional<ArgumentFault> perf_arguments(std::string_view text, std::uint16_t machine) {
-  if (text.empty() || text.starts_with(':')) return std::nullopt;
-  std::optional<ArgumentFault> first;
+PerfArgument split(std::string_view text) {
+  const auto at = text.find('@');
+  if (at == std::string_view::npos) return {text, 0, text};
+  // strtol() of what stands before '@'; nothing there counts as 0.
+  TextScan size(text.substr(0, at));
+  return {text, size.number().value_or(0), text.substr(at + 1)};
+}
+
+// Calls `visit` with each argument and its number, until it says false.
+template <typename Visit>
+void for_each_argument(std::string_view text, Visit visit) {
+  if (text.starts_with(':')) return;
   TextScan scan(text);
   scan.blanks();
   for (std::size_t number = 1; !scan.done(); ++number) {
-    const std::string_view argument = next_argument(scan);
-    const auto at = argument.find('@');
-    // strtol() of what stands before '@'; nothing there counts as 0.
-    TextScan prefix(argument.substr(0, at));
-    const long size = at == std::string_view::npos ? 0 : prefix.number().value_or(0);
-    if (size < -8 || size > 8) {
-      return ArgumentFault{number, reason::argument_stops_scan, argument};
-    }
-    if (!first &&
-        !operand(at == std::string_view::npos ? argument : argument.substr(at + 1), machine)) {
-      first = ArgumentFault{
-          number, knows(machine) ? operand_reason(argument, machine) : reason::argument_machine,
-          argument};
-    }
+    if (!visit(number, split(next_argument(scan)))) return;
     scan.blanks();
   }
+}
+
+}  // namespace
+
+std::string perf_definition(std::string_view text, std::uint16_t machine) {
+  std::string definition;
+  for_each_argument(text, [&](std::size_t number, const PerfArgument& argument) {
+    if (operand(argument.operand, machine)) {
+      definition += fmt::format(" arg{}={}:{}", number, argument.operand, argument.size);
+    }
+    return true;
+  });
+  return definition;
+}
+
+std::optional<ArgumentFault> perf_arguments(std::string_view text, std::uint16_t machine) {
+  std::optional<ArgumentFault> first;
+  for_each_argument(text, [&](std::size_t number, const PerfArgument& argument) {
+    if (argument.size < -8 || argument.size > 8) {
+      first = ArgumentFault{number, reason::argument_stops_scan, argument.text};
+      return false;
+    }
+    if (!first && !operand(argument.operand, machine)) {
+      const std::string_view why =
+          knows(machine) ? operand_reason(argument.text, machine) : reason::argument_machine;
+      first = ArgumentFault{number, why, argument.text};
+    }
+    return true;
+  });
   return first;
 }
 

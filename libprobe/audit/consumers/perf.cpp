@@ -1,6 +1,7 @@
 // perf: construct_sdt_notes_list() and populate_sdt_note() of symbol-elf.c, and
 // probe_cache__scan_sdt() of probe-file.c, which keeps nothing where one note fails.
-#include <fmt/format.h>
+#include <algorithm>
+#include <tuple>
 
 #include "libprobe/audit/consumers/kernel.hpp"
 #include "libprobe/audit/consumers/reasons.hpp"
@@ -65,22 +66,48 @@ bool stops(const Facts& facts, const Reading& reading) {
   return false;
 }
 
-void check(const Facts& facts, std::size_t index, const Seen& seen, Report& report) {
-  report.dangles(index, reason::dangling_attached);
-  // sdt_adjust_loc(): the section's OFFSET, and note.base is an address.
+// sdt_adjust_loc(): the section's OFFSET, and note.base is an address.
+std::uint64_t site_of(const Facts& facts, const Seen& seen) {
   std::uint64_t offset = seen.location;
   if (facts.base != nullptr && facts.base->offset.value != 0) {
     offset += facts.base->offset.value - seen.base;
   }
-  check_site(facts, index, wrapped(facts, offset), report);
-  check_arguments(facts, index, perf_arguments, report);
-  if (seen.semaphore == 0) return;
-  // sdt_adjust_refctr(): without .probes the address is taken for the offset.
+  return wrapped(facts, offset);
+}
+
+// sdt_adjust_refctr(): without .probes the address is taken for the offset.
+std::uint64_t counter_of(const Facts& facts, const Seen& seen) {
   std::uint64_t counter = seen.semaphore;
-  if (facts.counters != nullptr && facts.counters->offset.value != 0) {
+  if (counter != 0 && facts.counters != nullptr && facts.counters->offset.value != 0) {
     counter -= facts.counters->addr.value - facts.counters->offset.value;
   }
-  counter = wrapped(facts, counter);
+  return wrapped(facts, counter);
+}
+
+// strlist__add() says -EEXIST for a definition that an earlier note of the same name has given.
+// The scan goes on, but returns what the last note gave.
+bool last_repeats(const Facts& facts, const Reading& reading) {
+  std::size_t last = facts.probes.size();
+  while (last > 0 && reading.seen(last - 1) == nullptr) --last;
+  if (last == 0) return false;
+  const auto definition = [&](std::size_t probe) {
+    const Seen& seen = *reading.seen(probe);
+    return std::tuple(
+        site_of(facts, seen), counter_of(facts, seen),
+        perf_definition(facts.probes[probe].note.arguments, facts.file.header().machine));
+  };
+  const auto wanted = definition(--last);
+  return std::ranges::any_of(facts.groups[facts.group_of[last]], [&](std::size_t probe) {
+    return probe != last && reading.seen(probe) != nullptr && definition(probe) == wanted;
+  });
+}
+
+void check(const Facts& facts, std::size_t index, const Seen& seen, Report& report) {
+  report.dangles(index, reason::dangling_attached);
+  check_site(facts, index, site_of(facts, seen), report);
+  check_arguments(facts, index, perf_arguments, report);
+  if (seen.semaphore == 0) return;
+  const std::uint64_t counter = counter_of(facts, seen);
   if (refuses_counter(counter)) return report.fails(index, Step::attach, reason::semaphore_odd);
   if (const auto fault = counter_fault(facts, index, counter); !fault.empty()) {
     report.fails(index, Step::semaphore, fault);
@@ -91,7 +118,11 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Report& repo
 
 void perf(const Facts& facts, Report& report) {
   Reading reading = read(facts);
-  if (stops(facts, reading)) reading.refuse(reason::argument_stops_scan);
+  if (stops(facts, reading)) {
+    reading.refuse(reason::argument_stops_scan);
+  } else if (last_repeats(facts, reading)) {
+    reading.refuse(reason::last_repeats);
+  }
   reading.tell(report);
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
     if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, report);

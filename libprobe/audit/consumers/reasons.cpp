@@ -28,6 +28,9 @@ constexpr std::array kReasons{
     Reason{reason::base_missing, "it needs the section .stapsdt.base and finds no probe without"},
     Reason{reason::base_position, "it crashes on a .stapsdt.base at the start of the code"},
     Reason{reason::build_id, "it lists probes of files with a build-id of 20 bytes only"},
+    Reason{reason::last_repeats,
+           "the last note says the same as an earlier one, which makes it drop all probes of the "
+           "file"},
     Reason{reason::note_layout, "with the padding it assumes it does not meet this note"},
     Reason{reason::note_end, "it wants the arguments' NUL to be the last byte of the descriptor"},
     Reason{reason::note_type, "it skips notes of another type than 3"},

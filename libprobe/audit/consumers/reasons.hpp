@@ -17,6 +17,7 @@ inline constexpr std::string_view scan_stopped = "scan-stopped";
 inline constexpr std::string_view base_missing = "base-missing";
 inline constexpr std::string_view base_position = "base-position";
 inline constexpr std::string_view build_id = "build-id";
+inline constexpr std::string_view last_repeats = "last-note-repeats";
 // A note.
 inline constexpr std::string_view note_layout = "note-layout";
 inline constexpr std::string_view note_end = "note-end";
