@@ -102,7 +102,7 @@ void incomplete(FunctionFlow& flow, std::string why) {
 
 // Is `address` behind nothing but prefixes of the instruction? Code may jump over a lock prefix.
 bool behind_prefixes(const CodeInstruction& code, VirtAddr address) {
-  return address.value - code.address.value < code.encoding.opcode_at && code.locked;
+  return address.value - code.address.value <= code.encoding.opcode_at && code.locked;
 }
 
 std::vector<Function> functions_of(const ElfFile& file, std::span<const VirtAddr> sites) {
