@@ -141,11 +141,10 @@ class Audit {
     ++summary_.elf;
     const ProbeFile probes = read_probes(*file);
     FileFindings result{path, {}};
-    if (may_have_probes(*file, probes)) {
-      result.findings = read_findings(*file);
-      std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
-                           [&](const Finding& f) { return is_selected(f); });
-    }
+    if (may_have_probes(*file, probes)) result.findings = read_findings(*file);
+    // In any case: there are rules about probes that were deleted.
+    std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
+                         [&](const Finding& f) { return is_selected(f); });
     if (!probes.probes.empty()) ++summary_.with_probes;
     summary_.probes += probes.probes.size();
     summary_.unknown += static_cast<std::size_t>(
@@ -154,11 +153,12 @@ class Audit {
     const auto verdicts = verdicts_of(*file, probes);
     if (text_) {
       // What a tracer can do with no file is no news, unless somebody asks for this tracer.
-      const bool news = options_.consumers.empty() ? any_fault(verdicts) : any_failure(verdicts);
+      const bool limits = !options_.consumers.empty();
+      const bool news = limits ? any_failure(verdicts) : any_fault(verdicts);
       if (result.findings.empty() && !news) return;
       terminal_.progress("");
       print_file(result, probes.probes.size(), terminal_);
-      if (news) print_consumers(verdicts, probes, terminal_);
+      if (news) print_consumers(verdicts, probes, limits, terminal_);
     } else if (!result.findings.empty() || !verdicts.empty()) {
       if (options_.common.json) consumers_.push_back(consumers_json(verdicts, probes));
       files_.push_back(std::move(result));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -12,7 +13,7 @@ namespace reprobe {
 namespace {
 
 constexpr std::size_t kRows = 12;        // of probes; more scroll the findings away
-constexpr std::size_t kProbeWidth = 24;  // of the first column: ten consumers fit 100 columns
+constexpr std::size_t kProbeWidth = 20;  // of the first column: ten consumers fit 100 columns
 constexpr std::size_t kCellWidth = 4;    // at least, of the others
 
 // What a cell says about the first step that fails.
@@ -56,10 +57,11 @@ std::string row(const std::string& first, const std::vector<ConsumerVerdict>& ve
 // By probe: the cell of each consumer that fails it.
 using Table = std::map<std::size_t, std::vector<std::string>>;
 
-Table table_of(const std::vector<ConsumerVerdict>& verdicts) {
+Table table_of(const std::vector<ConsumerVerdict>& verdicts, bool limits) {
   Table table;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     for (const ConsumerFailure& failure : verdicts[i].failures) {
+      if (!limits && reason_is_limit(failure.reason)) continue;
       auto& cells = table.try_emplace(failure.probe, verdicts.size(), "-").first->second;
       if (cells[i] == "-") cells[i] = cell(failure);
     }
@@ -67,15 +69,15 @@ Table table_of(const std::vector<ConsumerVerdict>& verdicts) {
   return table;
 }
 
-void print_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
+void print_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes, bool limits,
                  const Terminal& terminal) {
-  const Table table = table_of(verdicts);
+  const Table table = table_of(verdicts, limits);
   std::vector<std::string> cells;
   for (const ConsumerVerdict& verdict : verdicts) cells.emplace_back(verdict.consumer);
   fmt::print("{}\n", terminal.out(Style::bold, row("tracer", verdicts, cells)));
   cells.clear();
   for (const ConsumerVerdict& verdict : verdicts) cells.push_back(fmt::format("{}", verdict.ok));
-  fmt::print("{}\n", row("probes without failure", verdicts, cells));
+  fmt::print("{}\n", row("probes traced fully", verdicts, cells));
   std::size_t rows = 0;
   for (const auto& [index, line] : table) {
     if (rows++ == kRows) break;
@@ -88,30 +90,26 @@ void print_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& 
 
 struct Cause {
   std::string consumers;
-  std::size_t probes{};  // of the consumer that has most
-  std::string detail;    // of the first
+  std::string detail;  // of the first failure
 };
 
-// One line per reason, with the consumers that it concerns.
+// Each reason once, with the consumers that it concerns, in the order of their first failures.
 void print_reasons(const std::vector<ConsumerVerdict>& verdicts) {
   std::vector<std::pair<std::string_view, Cause>> causes;
   std::map<std::string_view, std::size_t> index;
   for (const ConsumerVerdict& verdict : verdicts) {
-    std::map<std::string_view, std::size_t> counts;
+    std::set<std::string_view> named;
     for (const ConsumerFailure& failure : verdict.failures) {
       const auto [it, is_new] = index.try_emplace(failure.reason, causes.size());
-      if (is_new) causes.emplace_back(failure.reason, Cause{{}, 0, failure.detail});
-      Cause& cause = causes[it->second].second;
-      if (++counts[failure.reason] == 1) {
-        cause.consumers +=
-            fmt::format("{}{}", cause.consumers.empty() ? "" : ", ", verdict.consumer);
-      }
-      cause.probes = std::max(cause.probes, counts[failure.reason]);
+      if (is_new) causes.emplace_back(failure.reason, Cause{{}, failure.detail});
+      std::string& consumers = causes[it->second].second.consumers;
+      if (!named.insert(failure.reason).second) continue;
+      consumers += fmt::format("{}{}", consumers.empty() ? "" : ", ", verdict.consumer);
     }
   }
   for (const auto& [reason, cause] : causes) {
-    fmt::print("  {} ({}): {}{}\n", reason, cause.consumers, reason_text(reason),
-               cause.detail.empty() ? "" : fmt::format(" ({})", printable(cause.detail)));
+    fmt::print("  {} ({})\n      {}{}\n", reason, cause.consumers, reason_text(reason),
+               cause.detail.empty() ? "" : fmt::format(": {}", printable(cause.detail)));
   }
 }
 
@@ -160,8 +158,8 @@ bool any_failure(const std::vector<ConsumerVerdict>& verdicts) {
 }
 
 void print_consumers(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
-                     const Terminal& terminal) {
-  print_table(verdicts, probes, terminal);
+                     bool limits, const Terminal& terminal) {
+  print_table(verdicts, probes, limits, terminal);
   print_reasons(verdicts);
 }
 

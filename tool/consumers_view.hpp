@@ -18,9 +18,9 @@ namespace reprobe {
 // For anything at all?
 [[nodiscard]] bool any_failure(const std::vector<ConsumerVerdict>& verdicts);
 
-// A table with a row per probe that fails somewhere, then the reasons. Beyond a dozen, rows are
-// only counted: the JSON has them all.
+// A table with a row per probe that fails somewhere (with `limits`, for a consumer's own limits,
+// too), then the reasons. Beyond a dozen, rows are only counted: the JSON has them all.
 void print_consumers(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
-                     const Terminal& terminal);
+                     bool limits, const Terminal& terminal);
 
 }  // namespace reprobe
