@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <string_view>
 
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/commit.hpp"
+#include "libprobe/rewrite/from_debug.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -84,6 +86,7 @@ void print_plan(const FixPlan& fix, const ProbeFile& probes) {
   }
   if (fix.base) fmt::print("put .stapsdt.base at {:#x}\n", fix.base->value);
   for (const Repair& repair : fix.repairs) {
+    if (repair.rule == repair::dangling || repair.rule == repair::ambiguous) continue;  // above
     const std::string about =
         repair.probe ? probe_text(probes.probes[*repair.probe]) + ": " : std::string();
     fmt::print("repair {}: {}\n", repair.rule, printable(about + repair.what));
@@ -100,9 +103,14 @@ std::string summary(const FixCommandOptions& options, const ElfFile& file, const
   const auto kept = std::ranges::count(probes.probes, Verdict::live, &Probe::verdict);
   const auto doubtful = std::ranges::count(probes.probes, Verdict::ambiguous, &Probe::verdict);
   std::string text =
-      fmt::format("{}: {} {} dangling, kept {} live", options.file,
-                  options.dry_run ? "would remove" : "removed", fix.removed.size(), kept);
-  if (doubtful != 0 && !options.remove_ambiguous) {
+      options.from_debug.empty()
+          ? fmt::format("{}: {} {} dangling, kept {} live", options.file,
+                        options.dry_run ? "would remove" : "removed", fix.removed.size(), kept)
+          : fmt::format("{}: {} {} from {}, left out {} dangling", options.file,
+                        options.dry_run ? "would bring back" : "brought back",
+                        probes.probes.size() - fix.removed.size(), options.from_debug,
+                        fix.removed.size());
+  if (doubtful != 0 && !options.remove_ambiguous && options.from_debug.empty()) {
     text += fmt::format(", left {} ambiguous", doubtful);
   }
   if (fix.base) text += fmt::format(", put .stapsdt.base at {:#x}", fix.base->value);
@@ -163,7 +171,28 @@ struct Planned {
   ElfFile file;
   ProbeFile probes;
   FixPlan fix;
+  std::optional<ElfFile> debug;  // --from-debug
 };
+
+// The notes of the debug file take the place of the file's own.
+Result<Planned> plan_from_debug_file(const FixCommandOptions& options, const FileStamp& stamp,
+                                     ElfFile file) {
+  auto source = map_input(options.from_debug);
+  auto debug = source ? open_elf(std::move(*source)) : tl::unexpected(source.error());
+  if (!debug) {
+    debug.error().message = options.from_debug + ": " + debug.error().message;
+    return tl::unexpected(debug.error());
+  }
+  const auto wanted = [&](const Probe& probe) {
+    return selected(options.common.patterns, probe.note);
+  };
+  auto restored = plan_from_debug(file, *debug, wanted);
+  if (!restored) return tl::unexpected(restored.error());
+  ProbeFile probes;
+  probes.probes = std::move(restored->probes);
+  return Planned{stamp, std::move(file), std::move(probes), std::move(restored->fix),
+                 std::move(*debug)};
+}
 
 Result<Planned> plan_file(const FixCommandOptions& options) {
   const auto choice = RepairChoice::of(options.only, options.skip);
@@ -174,6 +203,9 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   if (!stamp) return tl::unexpected(stamp.error());
   auto file = open_elf(std::move(*source));
   if (!file) return tl::unexpected(file.error());
+  if (!options.from_debug.empty()) {
+    return plan_from_debug_file(options, *stamp, std::move(*file));
+  }
   ProbeFile probes = read_probes(*file);
   FixOptions fix_options;
   fix_options.remove_ambiguous = options.remove_ambiguous;
@@ -195,7 +227,7 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
     if (!renewed) return tl::unexpected(renewed.error());
     fix->changed_sections.emplace_back(".note.gnu.build-id");
   }
-  return Planned{*stamp, std::move(*file), std::move(probes), std::move(*fix)};
+  return Planned{*stamp, std::move(*file), std::move(probes), std::move(*fix), std::nullopt};
 }
 
 CommitOptions commit_options(const FixCommandOptions& options, const FileStamp& stamp) {
@@ -226,8 +258,11 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
   const FixPlan& fix = planned->fix;
   warn_of_problems(options.file, planned->file, terminal);
   for (const Refusal& refusal : fix.refused) {
+    const std::string what = options.from_debug.empty()
+                                 ? "left as it is"
+                                 : fmt::format("{}:{} left out", refusal.provider, refusal.name);
     terminal.warning(
-        fmt::format("{}: [{}] left as it is: {}", options.file, refusal.where, refusal.reason));
+        fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
   const CommitOptions commit_as = commit_options(options, planned->stamp);
   const bool copies = !options.output.empty();
@@ -240,6 +275,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
   if (!options.dry_run && (!fix.plan.empty() || copies)) {
     const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
                                          .allow_new_build_id = options.new_build_id,
+                                         .notes_from = planned->debug ? &*planned->debug : nullptr,
                                          .allow_respelled = options.respell},
                              .second_opinion = options.second_opinion,
                              .changed_sections = fix.changed_sections};
@@ -263,7 +299,8 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
   // Their neighbours were the evidence: the repaired file may show them as live.
   const auto doubtful =
       std::ranges::count(planned->probes.probes, Verdict::ambiguous, &Probe::verdict);
-  if (!fix.removed.empty() && doubtful != 0 && !options.remove_ambiguous) {
+  if (!fix.removed.empty() && doubtful != 0 && !options.remove_ambiguous &&
+      options.from_debug.empty()) {
     terminal.warning(fmt::format(
         "{}: {} ambiguous left; without the removed notes less may speak against them: decide on "
         "the input with reprobe audit, --remove-ambiguous -p removes them",

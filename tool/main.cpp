@@ -161,6 +161,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       "  reprobe fix app                      # in place, through a temporary file\n"
       "  reprobe fix old.so -o new.so\n"
       "  reprobe fix --dry-run app            # print what would change\n"
+      "  reprobe fix --from-debug app.debug app   # a strip took the notes\n"
       "  reprobe fix --remove-ambiguous -p 'demo:*' app");
   add_common(command, options.common);
   command.add_option("FILE", options.file, "a linked program or shared library")->required();
@@ -198,6 +199,14 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       .add_flag("--drop-verity", options.drop_verity,
                 "rewrite a file with fs-verity, without fs-verity")
       ->group(kSafety);
+  auto* from_debug = command
+                         .add_option("--from-debug", options.from_debug,
+                                     "bring back the notes that a strip deleted, from the separate "
+                                     "debug file or the unstripped twin")
+                         ->type_name("DEBUG");
+  for (const char* other : {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell"}) {
+    from_debug->excludes(other);
+  }
   add_second_opinion(command, options.second_opinion);
 }
 
@@ -214,6 +223,10 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_option("AFTER", options.after, "the file after it")->required();
   command.add_flag("--remove-ambiguous", options.removed_ambiguous,
                    "the rewrite was asked to remove ambiguous notes");
+  command
+      .add_option("--from-debug", options.from_debug,
+                  "the rewrite brought back the notes of this debug file")
+      ->type_name("DEBUG");
   command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");

@@ -41,6 +41,7 @@ struct FixCommandOptions {
   CommonOptions common;
   std::string file;
   std::string output;
+  std::string from_debug;  // "": the notes are the file's own
   bool dry_run{};
   bool remove_ambiguous{};
   bool respell{};
@@ -58,6 +59,7 @@ struct VerifyOptions {
   CommonOptions common;
   std::string before;
   std::string after;
+  std::string from_debug;
   bool removed_ambiguous{};
   bool respelled{};
   bool new_build_id{};

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -37,10 +39,18 @@ int run_verify(const VerifyOptions& options) {
   if (!source) return fail_with(options.before, source.error());
   const auto before = open_elf(std::move(*source));
   if (!before) return fail_with(options.before, before.error());
+  std::optional<ElfFile> debug;
+  if (!options.from_debug.empty()) {
+    auto notes = map_input(options.from_debug);
+    auto file = notes ? open_elf(std::move(*notes)) : tl::unexpected(notes.error());
+    if (!file) return fail_with(options.from_debug, file.error());
+    debug = std::move(*file);
+  }
   std::vector<std::string> changed;
   if (options.new_build_id) changed.emplace_back(".note.gnu.build-id");
   const CheckOptions check{.options = {.allow_removed_ambiguous = options.removed_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
+                                       .notes_from = debug ? &*debug : nullptr,
                                        .allow_respelled = options.respelled},
                            .second_opinion = options.second_opinion,
                            .changed_sections = std::move(changed)};
