@@ -33,13 +33,14 @@ class Fixture:
     program: str = ""  # what loads a shared object
     rule: str = ""  # that `audit` names
     repairable: bool = True  # after `fix` every tool is right
-    lost: tuple = ()  # names whose notes are of no use: `fix` removes them
+    lost: str = ""  # the name whose note says nothing of its site
     sites: dict = field(default_factory=dict)  # (provider, name) -> addresses
     passed: dict = field(default_factory=dict)  # (provider, name) -> how often the program does
 
     @property
     def names(self):
-        return list(dict.fromkeys([*self.sites, (PROVIDER, "gone")]))
+        """Of the probes that may be in the file, live or not."""
+        return list(dict.fromkeys([*self.sites, (PROVIDER, "work"), (PROVIDER, "gone")]))
 
     @property
     def command(self):
@@ -78,7 +79,8 @@ class Builder:
                    for source, flags in parts if flags is not None]
         out = self.file(name)
         must("gcc", *link_flags, "-B" + self.file("tools/" + linker),
-             "-fuse-ld=" + linker.split("-")[0], *objects, *options, "-o", out)
+             "-fuse-ld=" + linker.split("-")[0], "-Wl,--build-id=sha1", *objects, *options,
+             "-o", out)
         return out
 
     def add(self, name, file, twin=None, **attributes):
@@ -134,7 +136,7 @@ def collected(builder):
 def notes(builder, healthy):
     """The table of consumers.md, and what else is wrong with headers and bases."""
     builder.changed("location 0 first", healthy, mutate.first_location(0), rule="dangling",
-                    lost=("work",))
+                    lost="work")
     for name, change, rule in (
             ("sh_addralign 8", mutate.header("align", 8), "note-align"),
             ("sh_addralign 16", mutate.header("align", 16), "note-align"),
@@ -150,6 +152,9 @@ def notes(builder, healthy):
     builder.add("two note sections", two_sections(builder), rule="note-sections")
     file = builder.link("foreign", "bfd", "pie", [], ["-DNO_DEAD", "-DFOREIGN_NOTE"])
     builder.add("foreign note", file, rule="note-foreign")
+    file = builder.link("short-id", "lld-14", "pie", [*NORELRO, "-Wl,--build-id=fast"],
+                        ["-DNO_DEAD"])
+    builder.add("build-id of 8 bytes", file, rule="build-id-short", repairable=False)
     file = builder.link("delta", "lld-19", "pie", NORELRO, ["-DNO_DEAD"])
     builder.add("base in another segment", file, rule="base-delta")
 

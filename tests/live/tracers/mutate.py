@@ -6,7 +6,7 @@ import elfparts
 
 # Elf64_Shdr, Elf64_Phdr, Elf64_Sym and the note's descriptor: where the fields are.
 SHDR = {"flags": (8, "Q"), "size": (32, "Q"), "link": (40, "I"), "info": (44, "I"), "align": (48, "Q")}
-PT_LOAD, PF_X, PF_W, SHF_ALLOC = 1, 1, 2, 2
+PT_LOAD, PF_X, PF_W, SHF_ALLOC, SHN_ABS = 1, 1, 2, 2, 0xFFF1
 
 
 def section(elf, name):
@@ -19,16 +19,27 @@ def put_header(data, elf, name, field, value):
 
 
 def notes(elf):
-    """Offset of the header, descsz, offset of the descriptor: of each note."""
+    """Of each note: offset of the header, descsz, offset of the descriptor."""
     found = []
-    s = elf.sections[section(elf, elfparts.NOTE)]
-    at = s.offset
-    while at < s.offset + s.size:
-        namesz, descsz, _ = elf.get("3I", at)
-        desc = at + 12 + (namesz + 3 & ~3)
-        found.append((at, descsz, desc))
-        at = desc + (descsz + 3 & ~3)
+    for s in (s for s in elf.sections if s.name == elfparts.NOTE):
+        at = s.offset
+        while at < s.offset + s.size:
+            namesz, descsz, _ = elf.get("3I", at)
+            desc = at + 12 + (namesz + 3 & ~3)
+            found.append((at, descsz, desc))
+            at = desc + (descsz + 3 & ~3)
     return found
+
+
+def hide_sites(data):
+    """The symbols of the sites become absolute 0: BOLT does not touch a function that has a symbol
+    inside."""
+    elf = elfparts.Elf(data)
+    for table in (s for s in elf.sections if s.type == elfparts.SHT_SYMTAB):
+        for at in range(table.offset, table.offset + table.size, table.entry):
+            name, = elf.get("I", at)
+            if elf.string(elf.sections[table.link].offset + name).startswith("site."):
+                struct.pack_into("<HQ", data, at + 6, SHN_ABS, 0)
 
 
 def header(field, value):

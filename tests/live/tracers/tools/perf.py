@@ -24,13 +24,15 @@ def add(file, folder):
 
 
 def lists(file, folder):
-    """Names and file OFFSETS."""
+    """Names and file OFFSETS: what the cache holds of the names that `perf list` shows."""
     add(file, folder)
+    shown = set(re.findall(r"sdt_(\w+:\w+)", perf(folder, "list", "sdt").stdout))
     found = Counter()
     for parent, _, names in os.walk(folder):
         if "probes" in names:
             with open(os.path.join(parent, "probes"), encoding="utf-8") as cache:
-                found.update((m[1], m[2], int(m[3], 16)) for m in _DEFINITION.finditer(cache.read()))
+                found.update((m[1], m[2], int(m[3], 16)) for m in _DEFINITION.finditer(cache.read())
+                             if f"{m[1]}:{m[2]}" in shown)
     return found
 
 
