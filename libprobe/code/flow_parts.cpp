@@ -113,6 +113,17 @@ class PartFinder {
     return &parts_.back();
   }
 
+  // The code of a range that is no part yet; empty where it does not decode. Valid until the next
+  // call.
+  std::span<const CodeInstruction> look_at(const CodeRange& range) {
+    if (looked_at_.start == range.start && looked_at_.end == range.end) return looked_at_code_;
+    looked_at_ = range;
+    looked_at_code_.clear();
+    if (spend(range.end.value - range.start.value))
+      if (auto code = ranges_.decode(range)) looked_at_code_ = std::move(*code);
+    return looked_at_code_;
+  }
+
   // Something jumps there from a part or out of a table.
   void jump_to(VirtAddr target) {
     if (part_of(target) != nullptr) return;
@@ -173,8 +184,9 @@ class PartFinder {
     bool real = true;
     if (const Part* part = part_of(r.source)) {
       real = confirms(part->code, r);
-    } else if (range && spend(range->end.value - range->start.value)) {
-      if (const auto code = ranges_.decode(*range)) real = confirms(*code, r);
+    } else if (range) {
+      const auto code = look_at(*range);
+      if (!code.empty()) real = confirms(code, r);
     }
     if (!real) return;
     const bool lea = r.kind == ReferenceKind::lea;
@@ -322,12 +334,7 @@ class PartFinder {
     if (const Part* part = part_of(address)) return is_boundary(part->code, address);
     const auto range = ranges_.find(address);
     if (!range || (question_.entered_by_calls && ranges_.is_function(range->start))) return false;
-    if (!looked_at_.contains(address)) {
-      if (!spend(range->end.value - range->start.value)) return false;
-      looked_at_ = *range;
-      looked_at_code_ = ranges_.decode(*range).value_or(std::vector<CodeInstruction>{});
-    }
-    return is_boundary(looked_at_code_, address);
+    return is_boundary(look_at(*range), address);
   }
 
   void report_not_understood() {
@@ -343,7 +350,7 @@ class PartFinder {
   std::size_t closed_{};  // parts whose jumps and landing pads were followed
   std::unordered_set<std::uint64_t> table_targets_;
   std::vector<VirtAddr> not_understood_;
-  // The last code that a table seemed to lead to.
+  // The last code that was looked at.
   CodeRange looked_at_;
   std::vector<CodeInstruction> looked_at_code_;
   FunctionParts out_;

@@ -193,7 +193,7 @@ class Walk {
 
   std::optional<std::uint64_t> run(std::size_t at) {
     for (unsigned step = 0; step < kLongestPath; ++step) {
-      const auto from = finder_.predecessors(at);
+      const auto from = finder_.predecessors(at, 1);
       if (at == 0 || !from || from->size() != 1) return std::nullopt;
       const std::size_t p = from->front();
       const CodeInstruction& code = piece_.code[p];

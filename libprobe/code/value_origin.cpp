@@ -157,21 +157,22 @@ OriginFinder::OriginFinder(const CodePiece& piece)
   std::ranges::sort(branches_, {}, &Branch::target);
 }
 
-std::optional<std::vector<std::size_t>> OriginFinder::predecessors(std::size_t at) const {
+std::optional<std::vector<std::size_t>> OriginFinder::predecessors(std::size_t at,
+                                                                   std::size_t most) const {
   const auto& code = piece_->code;
   const VirtAddr address = code[at].address;
-  std::vector<std::size_t> from;
-  if (at > 0 && !code[at - 1].ends_block()) from.push_back(at - 1);
   const auto direct = std::ranges::equal_range(branches_, address, {}, &Branch::target);
-  for (const Branch& branch : direct) from.push_back(branch.from);
-  bool indirect = false;
   const auto arrivals =
       std::ranges::equal_range(piece_->arrivals, address, {}, &ArrivalPoint::address);
-  for (const ArrivalPoint& arrival : arrivals) {
-    if (arrival.how == Arrival::unknown) return std::nullopt;
-    indirect = true;
-  }
-  if (indirect) from.insert(from.end(), indirect_.begin(), indirect_.end());
+  const bool unknown = std::ranges::any_of(
+      arrivals, [](const ArrivalPoint& a) { return a.how == Arrival::unknown; });
+  const bool falls_through = at > 0 && !code[at - 1].ends_block();
+  const std::size_t indirect = std::ranges::empty(arrivals) ? 0 : indirect_.size();
+  if (unknown || direct.size() + indirect + (falls_through ? 1 : 0) > most) return std::nullopt;
+  std::vector<std::size_t> from;
+  if (falls_through) from.push_back(at - 1);
+  for (const Branch& branch : direct) from.push_back(branch.from);
+  if (indirect != 0) from.insert(from.end(), indirect_.begin(), indirect_.end());
   return from;
 }
 
@@ -184,12 +185,12 @@ std::vector<ValueOrigin> OriginFinder::origins(std::size_t at, unsigned reg) {
       const bool argument = piece_->entered_by_calls && !wanted->narrow;
       walk.found({argument ? Kind::pointer : Kind::unknown, {}, 0});
     }
-    const auto from = predecessors(wanted->at);
+    const auto from = predecessors(wanted->at, steps_left_);
     if (!from) {
       walk.found({Kind::unknown, {}, wanted->at});
       continue;
     }
-    if (steps_left_ < from->size() + 1) return too_many;
+    if (steps_left_ <= from->size()) return too_many;
     steps_left_ -= from->size() + 1;
     for (const std::size_t p : *from) {
       const CodeInstruction& code = piece_->code[p];

@@ -32,8 +32,10 @@ class OriginFinder {
   // are too many.
   [[nodiscard]] std::vector<ValueOrigin> origins(std::size_t at, unsigned reg);
 
-  // The instructions from which control may come to `at`; nothing where it may come from elsewhere.
-  [[nodiscard]] std::optional<std::vector<std::size_t>> predecessors(std::size_t at) const;
+  // The instructions from which control may come to `at`; nothing where it may come from elsewhere
+  // or from more than `most` of them.
+  [[nodiscard]] std::optional<std::vector<std::size_t>> predecessors(std::size_t at,
+                                                                     std::size_t most) const;
 
  private:
   struct Branch {
