@@ -17,6 +17,9 @@ namespace {
 // first segment: a .bss is that much longer than what the file has behind its loaded bytes.
 constexpr std::uint64_t kMostPadding = 0x10000;
 
+// Each try looks at every header; files have one or two segments of code.
+constexpr int kMostTries = 8;
+
 // What moves keeps its place modulo this: notes and words are aligned to 8 at most.
 constexpr std::uint64_t kBlockAlign = 16;
 
@@ -60,7 +63,7 @@ class RoomFinder {
   Result<Room> find() {
     if (in_gap()) return room_;
     const LoadedAs as = loaded_as(file_);
-    // Linux before 6.10 clears memory behind the last segment's file bytes (load_elf_interp,
+    // Linux before 6.7 clears memory behind the last segment's file bytes (load_elf_interp,
     // padzero): it must be writable there, or no program starts any more.
     if (as == LoadedAs::interpreter)
       return refused("", "a dynamic linker cannot have another segment, and its code has no gap");
@@ -70,7 +73,7 @@ class RoomFinder {
     }
     const Size table = headers_size(file_, file_.segments().size() + 1);
     if (as == LoadedAs::program && table.value > kMostProgramHeaders)
-      return refused("e_phnum", "one more program header than Linux before 5.18 takes");
+      return refused("e_phnum", "one more program header than older kernels take");
     if (const auto block = block_behind_headers(file_)) {
       room_.kind = RoomKind::grown_headers;
       return block->size.value == 0 ? in_new_segment(0, Size{0})
@@ -83,8 +86,10 @@ class RoomFinder {
 
  private:
   bool in_gap() {
+    int tries = 0;
     for (const Segment& load : map_.loads) {
       if ((load.flags & (PF_R | PF_W | PF_X)) != (PF_R | PF_X)) continue;
+      if (++tries > kMostTries) return false;
       const auto place = gap_behind(file_, map_, load, request_.size, request_.align.value);
       if (!place) continue;
       const VirtAddr address = address_of(load, *place);

@@ -1,5 +1,5 @@
-// Room for new bytes of readable, executable memory in a finished file. Nothing that is there
-// moves, the program header table apart.
+// Room for new bytes of readable, executable memory in a finished file. No code or data moves;
+// the program header table may, or what stands directly behind it.
 //
 //   auto room = find_room(file, {.size = {upper_bound}, .align = {16}, .reach = kReachRel32});
 //   ... code that refers to its own address room->address is made ...
@@ -50,19 +50,20 @@ struct Room {
 };
 
 // The first of these that the file allows:
-// - the gap between the code's last byte and what follows it in the file and in memory;
-// - a new PT_LOAD above all others, with an entry for it in the table where it is: every reader
-// finds
-//   it there (Linux before 6.12 reads build-ids by headers behind the ELF header), and GNU strip,
-//   objcopy, eu-strip and llvm-strip keep the result. The entry is one that the file can do without
-//   (SpareHeader), or lies behind the others and what was there, the interpreter's name and GNU's
-//   notes (MovableBlock), stands in the new segment;
-// - a new PT_LOAD that begins with the table. In a program AT_PHDR must be right by the rule of
-// Linux
-//   before 5.18 too (at_phdr_of_old_kernels()); the file may have to grow for it, by 64 KiB at
-//   most. GNU strip and llvm-strip keep such a file, but AT_PHDR is then right by the later rule
-//   only; eu-strip (elfutils 0.188) fills a table that no section covers with zeros, and GNU strip
-//   moves one that a section covers: after eu-strip the file is broken.
+//
+// 1. The gap between the code's last byte and what follows it in the file and in memory.
+//
+// 2. A new PT_LOAD above all others, with an entry for it in the table where that is: every reader
+// finds it there (Linux before 6.12 takes it to be behind the ELF header when it reads build-ids),
+// and GNU strip, objcopy, eu-strip and llvm-strip keep the result. The entry is one that the file
+// can do without (SpareHeader), or lies behind the others and what was there, the interpreter's
+// name and GNU's notes (MovableBlock), stands in the new segment.
+//
+// 3. A new PT_LOAD that begins with the table. In a program AT_PHDR must be right by the rule of
+// Linux before 5.18 too (at_phdr_of_old_kernels()); the file may have to grow for it, by 64 KiB at
+// most. GNU strip and llvm-strip keep such a file, but AT_PHDR is then right by the later rule
+// only. eu-strip breaks it: elfutils 0.188 fills with zeros what no section covers, the table too.
+// (A section over the table is no help: GNU strip would move that.)
 //
 // Errors: unreadable (no section headers), refused (everything else: no way of these is open, the
 // file was given room before, its headers contradict each other, a separate debug file).

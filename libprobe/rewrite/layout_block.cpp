@@ -11,6 +11,8 @@ namespace {
 
 // Notes and the interpreter's name are short; what is longer is not looked at.
 constexpr std::uint64_t kMostBytes = 0x1000;
+// Of a file made to be slow: headers that overlap in a long chain, many symbol tables.
+constexpr int kMostSteps = 16, kMostSymbolTables = 4;
 
 bool is_gnu_notes(const ElfFile& file, const Section& section) {
   const auto bytes = file.contents(section);
@@ -34,14 +36,17 @@ class BlockFinder {
       : file_(file),
         load_(load),
         begin_(file.header().phoff.value + headers_size(file, file.segments().size()).value),
-        end_(file.header().phoff.value + headers_size(file, file.segments().size() + 1).value) {}
+        end_(file.header().phoff.value + headers_size(file, file.segments().size() + 1).value) {
+    const auto interp = std::ranges::find(file.segments(), PT_INTERP, &Segment::type);
+    if (interp != file.segments().end()) interp_ = &*interp;
+  }
 
   std::optional<MovableBlock> find() {
     // What a header covers moves as a whole, and may reach into the next thing.
     std::uint64_t before = 0;
-    while (before != end_) {
+    for (int step = 0; before != end_; ++step) {
       before = end_;
-      if (!take_all() || end_ > load_.offset.value + load_.filesz.value ||
+      if (step == kMostSteps || !take_all() || end_ > load_.offset.value + load_.filesz.value ||
           end_ - begin_ > kMostBytes)
         return std::nullopt;
     }
@@ -78,17 +83,17 @@ class BlockFinder {
     }
     for (const Section& s : file_.sections()) {
       if (s.nobits() || s.type == SHT_NULL || !is_over(s.offset.value, s.size.value)) continue;
-      const bool known = s.flags == SHF_ALLOC && ((s.type == SHT_PROGBITS && is_interp(s)) ||
-                                                  (s.type == SHT_NOTE && is_gnu_notes(file_, s)));
+      const bool known = s.flags == SHF_ALLOC && s.size.value <= kMostBytes &&
+                         ((s.type == SHT_PROGBITS && is_interp(s)) ||
+                          (s.type == SHT_NOTE && is_gnu_notes(file_, s)));
       if (!known || !take(s.offset, s.addr, s.size)) return false;
     }
     return true;
   }
 
   [[nodiscard]] bool is_interp(const Section& section) const {
-    return std::ranges::any_of(file_.segments(), [&](const Segment& s) {
-      return s.type == PT_INTERP && s.offset == section.offset && s.filesz == section.size;
-    });
+    return interp_ != nullptr && interp_->offset == section.offset &&
+           interp_->filesz == section.size;
   }
 
   bool take(FileOffset offset, VirtAddr address, Size size) {
@@ -126,10 +131,11 @@ class BlockFinder {
   // A linker script can name a note; then code may use its address.
   [[nodiscard]] bool has_symbol() const {
     const VirtAddr begin = address_of(begin_);
+    int tables = 0;
     for (const Section& section : file_.sections()) {
       if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
       const auto table = file_.symbol_table(section);
-      if (!table) return true;
+      if (!table || ++tables > kMostSymbolTables) return true;
       for (std::uint32_t i = 0; i < table->size(); ++i) {
         const Symbol symbol = table->at(i);
         if (symbol.in_section() && symbol.type != STT_SECTION && symbol.type != STT_TLS &&
@@ -143,6 +149,7 @@ class BlockFinder {
 
   const ElfFile& file_;
   const Segment& load_;
+  const Segment* interp_{};
   std::uint64_t begin_;  // where the table ends
   std::uint64_t end_;    // where it would end with one more entry, or what has to move ends
   std::vector<Range> items_;

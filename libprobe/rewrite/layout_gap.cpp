@@ -61,9 +61,9 @@ std::optional<FileOffset> gap_behind(const ElfFile& file, const LoadMap& map, co
   const std::uint64_t end = load.offset.value + load.filesz.value;  // checked by load_map()
   const std::uint64_t address_end = load.vaddr.value + load.filesz.value;
   const std::uint64_t padding = (align - address_end % align) % align;
-  const std::uint64_t in_file = next_claim(file, end) - std::min(end, next_claim(file, end));
-  const std::uint64_t in_memory = free_until(file, map, address_end) -
-                                  std::min(address_end, free_until(file, map, address_end));
+  const std::uint64_t in_file = next_claim(file, end) - end;
+  const std::uint64_t free = free_until(file, map, address_end);
+  const std::uint64_t in_memory = free - std::min(free, address_end);
   const auto wanted = checked_add(padding, size.value);
   if (!wanted || *wanted > std::min(in_file, in_memory)) return std::nullopt;
   const auto bytes = file.source().slice(FileOffset{end}, Size{*wanted}, "the gap");

@@ -331,7 +331,7 @@ def eh_frame_hdr():
 
 
 def interpreter():
-    """No kernel before 6.10 starts a program whose ld.so has another segment."""
+    """No kernel before 6.7 starts a program whose ld.so has another segment."""
     found = "/lib64/ld-linux-x86-64.so.2"
     if not os.path.exists(found):
         return
