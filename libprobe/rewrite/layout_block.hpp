@@ -21,6 +21,11 @@ struct MovableBlock {
   }
 };
 
+// The block stands this far behind the start of its new segment: of a PT_LOAD and a PT_INTERP at
+// one offset LLVM 14's objcopy and strip take the first in the table for the one that holds the
+// other, and put the segment at an offset that is not congruent.
+inline constexpr std::uint64_t kBeforeBlock = 16;
+
 // Nothing where something else stands there: code, tables, notes of other owners, bytes that no
 // header explains. (patchelf fills what it moved away with 'X'.)
 [[nodiscard]] std::optional<MovableBlock> block_behind_headers(const ElfFile& file);

@@ -56,7 +56,7 @@ class Placer {
     if (!block_) return {};
     for (const Section& section : file_.sections()) {
       if (section.nobits() || !block_->holds(section.offset, section.size)) continue;
-      const std::uint64_t at = section.offset.value - block_->offset.value;
+      const std::uint64_t at = kBeforeBlock + section.offset.value - block_->offset.value;
       for (auto done : {table.set(section, SectionField::addr, room_.segment_address.value + at,
                                   "it made place for a program header"),
                         table.set(section, SectionField::offset, room_.segment.value + at,
@@ -79,7 +79,8 @@ class Placer {
         const std::uint64_t at = symbol.value.value - block_->address.value;
         if (!symbol.in_section() || symbol.type == STT_TLS || at >= block_->size.value) continue;
         Bytes value(word);
-        store_uint(value, 0, word, file_.header().order, room_.segment_address.value + at);
+        store_uint(value, 0, word, file_.header().order,
+                   room_.segment_address.value + kBeforeBlock + at);
         // st_value in Elf32_Sym and Elf64_Sym.
         auto done = plan.replace(
             file_.source(), {section.offset.value + symbol.entry_offset + (word == 8 ? 8 : 4)},
@@ -114,7 +115,8 @@ class Placer {
       if (block_) {
         const auto bytes = file_.source().slice(block_->offset, block_->size, "what has to move");
         if (!bytes) return tl::unexpected(bytes.error());
-        first.assign(bytes->begin(), bytes->end());
+        if (!bytes->empty()) first.resize(kBeforeBlock);
+        first.insert(first.end(), bytes->begin(), bytes->end());
       }
       done = plan.replace(file_.source(), file_.header().phoff, std::move(*table),
                           "the program headers load the new bytes");
@@ -130,7 +132,7 @@ class Placer {
   void move_block() {
     for (Segment& header : headers_) {
       if (header.type == PT_LOAD || !block_->holds(header.offset, header.filesz)) continue;
-      const std::uint64_t at = header.offset.value - block_->offset.value;
+      const std::uint64_t at = kBeforeBlock + header.offset.value - block_->offset.value;
       header.offset = {room_.segment.value + at};
       header.vaddr = header.paddr = {room_.segment_address.value + at};
     }
