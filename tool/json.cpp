@@ -45,6 +45,7 @@ Json probe_json(const Probe& probe, const ElfHeader& header) {
   if (probe.semaphore.value != 0 || probe.note.semaphore_section != 0) {
     j["semaphore"] = hex(probe.semaphore.value);
   }
+  if (probe.note.semaphore_undefined) j["semaphore_undefined"] = true;
   j["arguments"] = arguments_json(probe.arguments);
   j["arguments_text"] = probe.note.arguments;
   j["note_offset"] = hex(probe.note.file_offset.value);

@@ -38,7 +38,9 @@ Row row_of(const Probe& probe) {
           probe.facts.has_bytes ? to_string(probe.facts.nop.kind) : "-",
           printable(fmt::format("{}:{}", probe.note.provider, probe.note.name)),
           printable(function_text(probe)),
-          semaphore ? hex(probe.semaphore.value) : "-",
+          semaphore                        ? hex(probe.semaphore.value)
+          : probe.note.semaphore_undefined ? "undefined"
+                                           : "-",
           probe.note.arguments.empty() ? "-" : printable(probe.note.arguments)};
 }
 

@@ -25,7 +25,8 @@ bool same_signatures(const SiteCounts& a, const SiteCounts& b) {
 
 Signature signature_of(const Probe& probe) {
   Signature signature;
-  signature.semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
+  signature.semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0 ||
+                        probe.note.semaphore_undefined;
   signature.arguments.reserve(probe.arguments.size());
   for (const Argument& argument : probe.arguments) {
     signature.arguments.push_back({argument.size, argument.type});

@@ -139,7 +139,10 @@ NoteRelocator::Target NoteRelocator::resolve(const Relocation& relocation,
   if (relocation.symbol == 0 || relocation.symbol >= symbols.size()) return target;
   const Symbol& symbol = symbols[relocation.symbol];
   // A common symbol's value is its alignment; it and an undefined one have no address yet.
-  if (symbol.shndx == SHN_UNDEF || symbol.shndx == SHN_COMMON) return target;
+  if (symbol.shndx == SHN_UNDEF || symbol.shndx == SHN_COMMON) {
+    target.undefined = true;
+    return target;
+  }
   if (symbol.shndx != SHN_ABS) {
     const Section* home = file_.section_at(symbol.shndx);
     if (home == nullptr || home->type == SHT_NULL) return target;
@@ -177,6 +180,7 @@ void NoteRelocator::apply(const NoteRelocations& relocations, std::span<Note> no
     note.base = VirtAddr{base.value};
     note.semaphore = VirtAddr{semaphore.value};
     note.semaphore_section = semaphore.section;
+    note.semaphore_undefined = semaphore.undefined;
   }
 }
 

@@ -46,6 +46,7 @@ class NoteRelocator {
     std::uint64_t value{};
     std::uint32_t section{};  // 0: absolute, or not resolved
     bool unresolved{};
+    bool undefined{};  // by a symbol that has no address before the link
   };
 
   Target field(const NoteRelocations& relocations, std::uint64_t at, std::uint64_t in_place,

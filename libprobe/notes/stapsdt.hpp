@@ -47,6 +47,8 @@ struct Note : NoteFields {
   // The bytes differ from what encode_note() gives for these fields (padding counted in descsz,
   // missing NUL, wrong alignment, type not 3): a finding says how, fix rewrites it.
   bool canonical{true};
+  // ET_REL: the counter is another object's, or a common symbol; `semaphore` says nothing.
+  bool semaphore_undefined{};
 };
 
 // A note in .note.stapsdt that is not a stapsdt probe: another owner's, or one with the owner

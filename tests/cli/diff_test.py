@@ -185,6 +185,24 @@ for version in builds:
         subprocess.run(command, check=True)
         builds[version].append(command[2] if name == "archive" else command[-1])
 
+# Counters that another object defines, and common symbols.
+for flags in [[], ["-fcommon"]]:
+    write("extern.c", b"""#define _SDT_HAS_SEMAPHORES 1
+#include <sys/sdt.h>
+extern unsigned short demo_far_semaphore;
+unsigned short demo_near_semaphore;
+void f(void) { STAP_PROBE(demo, far); STAP_PROBE(demo, near); }
+""")
+    write("counters.c", b"unsigned short demo_far_semaphore = 0;\n")
+    subprocess.run(["gcc", "-O1", "-fPIC", *flags, "-c", "extern.c", "counters.c"], check=True)
+    subprocess.run(["gcc", "-shared", "extern.o", "counters.o", "-o", "extern.so"], check=True)
+    t.same(f"counters of other objects {flags}",
+           Result(0, "0 removed, 0 added, 0 changed, 2 the same\n", ""),
+           t.run("diff", "extern.o", "extern.so"))
+    listed = json.loads(t.run("list", "--json", "extern.o").out)["files"][0]["probes"]
+    t.same(f"... are no address yet {flags}", [True, True if flags else None],
+           [p.get("semaphore_undefined") for p in listed])
+
 for old in builds[1]:
     t.same(f"{old} and itself", 0, t.run("diff", "-q", old, old).code)
 for index in range(len(builds[1])):
