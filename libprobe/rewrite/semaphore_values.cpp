@@ -32,14 +32,14 @@ SemaphoreValue value_for(const ElfFile& file, const SemaphoreFacts& facts,
   if (facts.address.value == 0) {
     const bool named = symbol && symbol_in_probes(file, *symbol);
     if (named && choice.wants(repair::semaphore_undefined)) {
-      return {*symbol, repair::semaphore_undefined};
+      return {*symbol, repair::semaphore_undefined, false};
     }
   } else if (points_nowhere(facts) && choice.wants(repair::semaphore_dangling)) {
     // libbpf refuses to attach and bpftrace lists nothing of such a file; without a counter the
     // probe works wherever its site is reached.
-    return {symbol.value_or(VirtAddr{0}), repair::semaphore_dangling};
+    return {symbol.value_or(VirtAddr{0}), repair::semaphore_dangling, false};
   }
-  return {facts.address, ""};
+  return {facts.address, "", false};
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ std::vector<SemaphoreValue> wanted_semaphores(const ElfFile& file, const ProbeFi
   values.reserve(probes.probes.size());
   // In a debug file the segments are those of the program, and their bytes are elsewhere.
   if (file.header().type == ET_REL || probes.debug_file) {
-    for (const Probe& probe : probes.probes) values.push_back({probe.semaphore, ""});
+    for (const Probe& probe : probes.probes) values.push_back({probe.semaphore, "", false});
     return values;
   }
   for (const SemaphoreFacts& fact : facts) values.push_back(value_for(file, fact, choice));
@@ -71,10 +71,12 @@ std::vector<SemaphoreValue> wanted_semaphores(const ElfFile& file, const ProbeFi
     const auto found = counters.find({note.provider, note.name});
     const auto symbol = counter_symbol(file, facts[i]);
     const bool conflict = found != counters.end() && found->second.second;
-    if (!conflict || !symbol || values[i].address.value == 0 || values[i].address == *symbol) {
-      continue;
+    if (!conflict || values[i].address.value == 0) continue;
+    if (!symbol || !choice.wants(repair::semaphore_conflict)) {
+      values[i].conflict = true;
+    } else if (values[i].address != *symbol) {
+      values[i] = {*symbol, repair::semaphore_conflict, false};
     }
-    if (choice.wants(repair::semaphore_conflict)) values[i] = {*symbol, repair::semaphore_conflict};
   }
   return values;
 }

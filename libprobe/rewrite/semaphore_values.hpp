@@ -11,6 +11,7 @@ namespace reprobe {
 struct SemaphoreValue {
   VirtAddr address;       // 0: none
   std::string_view rule;  // the repair that changes it; "" where it stays as the probe has it
+  bool conflict{};        // another note of the probe names another counter still
 };
 
 // One for each probe. Pure: the same file and choice give the same values.

@@ -62,9 +62,9 @@ ElfFile open(const Bytes& file) {
   return std::move(*opened);
 }
 
-FixPlan plan(const Bytes& file) {
+FixPlan plan(const Bytes& file, const FixOptions& options = {}) {
   const ElfFile elf = open(file);
-  auto fix = plan_fix(elf, read_probes(elf), {});
+  auto fix = plan_fix(elf, read_probes(elf), options);
   REQUIRE(fix);
   return std::move(*fix);
 }
@@ -79,8 +79,8 @@ std::string refusal(const Bytes& file) {
 }
 
 // The repaired file; a second fix of it has nothing to do.
-Bytes fixed(const Bytes& file) {
-  const FixPlan fix = plan(file);
+Bytes fixed(const Bytes& file, const FixOptions& options = {}) {
+  const FixPlan fix = plan(file, options);
   CHECK(fix.refused.empty());
   const ElfFile before = open(file);
   auto output = apply(fix.plan, before.source());
@@ -90,7 +90,7 @@ Bytes fixed(const Bytes& file) {
     CAPTURE(finding.rule, finding.message);
     CHECK(false);
   }
-  CHECK(plan(*output).plan.empty());
+  CHECK(plan(*output, options).plan.empty());
   return std::move(*output);
 }
 
@@ -226,6 +226,8 @@ TEST_CASE("relocations move with the descriptor where the padding before it chan
 }
 
 TEST_CASE("a note of another owner is padded as the repaired notes around it") {
+  FixOptions options;
+  options.repairs = RepairChoice::of({}, std::vector<std::string>{"note-foreign"}).value();
   Library library;
   library.align = 8;
   const Bytes other = bytes_of({1, 2, 3});
@@ -236,7 +238,7 @@ TEST_CASE("a note of another owner is padded as the repaired notes around it") {
   const std::string_view owner("GNU\0", 4), longer("other\0", 6);
   library.notes = wide("live") + library.elf.note(longer, 7, other, 8) + wide("live") +
                   library.elf.note(owner, 1, other, 8) + wide("live");
-  const Bytes output = note_contents(fixed(library.build()));
+  const Bytes output = note_contents(fixed(library.build(), options));
   CHECK(output == library.live + library.elf.note(longer, 7, other) + library.live +
                       library.elf.note(owner, 1, other) + library.live);
 }

@@ -2,6 +2,7 @@
 // arguments and the note-* rules about bytes.
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "libprobe/notes/respell.hpp"
 #include "libprobe/notes/rules.hpp"
@@ -67,6 +68,22 @@ void refuse_doubtful_base(FixState& state) {
                                  " notes stand on a nop only without the base");
 }
 
+// Of the notes of one probe, the first is named.
+void refuse_conflicts(FixState& state, const std::vector<SemaphoreValue>& counters) {
+  if (!state.wants(repair::semaphore_conflict)) return;
+  std::set<std::pair<std::string_view, std::string_view>> named;
+  for (std::size_t i = 0; i < counters.size(); ++i) {
+    const Probe& probe = state.probes.probes[i];
+    if (!counters[i].conflict || state.fates[i] == NoteFate::remove || !state.selected(probe)) {
+      continue;
+    }
+    if (!named.emplace(probe.note.provider, probe.note.name).second) continue;
+    state.fix.refused.push_back({probe.note.provider, probe.note.name, probe.site,
+                                 std::string(kStapsdtSection),
+                                 "semaphore-conflict: no symbol tells which counter is right"});
+  }
+}
+
 }  // namespace
 
 void decide_notes(FixState& state) {
@@ -82,6 +99,7 @@ void decide_notes(FixState& state) {
     state.counter_rules.push_back(counters[i].rule);
   }
   refuse_doubtful_base(state);
+  refuse_conflicts(state, counters);
 }
 
 }  // namespace reprobe
