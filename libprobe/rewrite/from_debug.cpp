@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <tuple>
+#include <unordered_map>
 
 #include "libprobe/rewrite/file_ranges.hpp"
 #include "libprobe/rewrite/planned_source.hpp"
@@ -68,10 +70,13 @@ Result<void> check_layout(const ElfFile& file, const ElfFile& debug) {
   if (!std::ranges::equal(loads(file), loads(debug), same_load)) {
     return refuse("program headers", "the segments lie elsewhere than in the debug file");
   }
+  std::unordered_map<std::string_view, const Section*> by_name;  // the first of each name
+  for (const Section& section : file.sections()) by_name.try_emplace(section.name, &section);
   for (const Section& theirs : debug.sections()) {
     const bool counters = theirs.allocated() && theirs.name == ".probes";
     if (!theirs.executable() && !counters) continue;
-    const Section* ours = file.section(theirs.name);
+    const auto found = by_name.find(theirs.name);
+    const Section* ours = found == by_name.end() ? nullptr : found->second;
     if (ours == nullptr && counters) continue;
     if (ours == nullptr || ours->addr != theirs.addr || ours->size != theirs.size) {
       return refuse(theirs.name, "the section lies elsewhere than in the debug file");
