@@ -34,7 +34,14 @@ constexpr const char* kRespell = "reprobe fix --respell writes it so that all tr
 constexpr const char* kInteger =
     "pass an integer, or a pointer to the value: no tracer but SystemTap reads floating point";
 
-bool size_missing(const Place& at) { return !at.argument.size; }
+bool size_missing(const Place& at) {
+  return !at.argument.size && at.argument.kind == Argument::Kind::registr;
+}
+
+// Of what is no register the size is not known.
+bool size_unknown(const Place& at) {
+  return !at.argument.size && at.argument.kind != Argument::Kind::other;
+}
 
 bool is_float(const Place& at) { return at.argument.type.starts_with('f'); }
 
@@ -114,6 +121,12 @@ constexpr std::array kRules{
     ArgumentRule{"argument-size-missing", Severity::warning, size_missing,
                  "an argument has no size: libbpf refuses the probe, bcc skips the argument",
                  kRespell},
+    ArgumentRule{"argument-size-missing", Severity::warning, size_unknown,
+                 "an argument has no size: libbpf refuses the probe, bcc skips the argument",
+                 "write the size, as in -4@(%rax); sys/sdt.h does"},
+    ArgumentRule{"argument-operand", Severity::note, not_understood,
+                 "an argument has an operand that no tracer is known to read",
+                 "pass an integer: sys/sdt.h writes an operand of the assembler"},
     ArgumentRule{"argument-float", Severity::note, is_float,
                  "a floating-point argument: libbpf refuses the probe, gdb lists it without "
                  "arguments",
@@ -144,8 +157,6 @@ constexpr std::array kRules{
                  kRespell},
     ArgumentRule{"argument-register", Severity::note, indexed_elsewhere,
                  "an argument is addressed by two registers: libbpf refuses the probe", kInteger},
-    ArgumentRule{"argument-operand", Severity::note, not_understood,
-                 "an argument has an operand that no tracer is known to read", kInteger},
 };
 
 // What one rule found in the probes of one name.

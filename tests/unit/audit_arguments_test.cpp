@@ -37,7 +37,9 @@ TEST_CASE("arguments that some tracer does not read", "[audit]") {
   const auto [arguments, line] =
       GENERATE(std::pair<const char*, const char*>{"%rax", "warning argument-size-missing"},
                std::pair<const char*, const char*>{"8@%rax %rdx", "warning argument-size-missing"},
-               std::pair<const char*, const char*>{"8f@%xmm0", "note argument-float"},
+               std::pair<const char*, const char*>{"(%rax)", "warning argument-size-missing"},
+      std::pair<const char*, const char*>{"x", "note argument-operand"},
+      std::pair<const char*, const char*>{"8f@%xmm0", "note argument-float"},
                std::pair<const char*, const char*>{"8f@-8(%rbp)", "note argument-float"},
                std::pair<const char*, const char*>{"16@%xmm0", "warning argument-size"},
                std::pair<const char*, const char*>{"3@%eax", "warning argument-size"},
