@@ -127,6 +127,9 @@ class PartFinder {
   // Something jumps there from a part or out of a table.
   void jump_to(VirtAddr target) {
     if (part_of(target) != nullptr) return;
+    // Where a weak undefined symbol is 0: nothing comes back from there.
+    const Segment* segment = file_.load_segment(target);
+    if (segment == nullptr || (segment->flags & PF_X) == 0) return;
     if (ranges_.is_function(target) || ranges_.is_linkage(target)) return;
     reach(target);
   }
@@ -227,6 +230,8 @@ class PartFinder {
         const CodeInstruction& code = parts_[closed_].code[i];
         const auto to = code.target;
         if (!to || is_call(code) || parts_[closed_].range.contains(*to)) continue;
+        // clang -O0: an empty block at the end, which is never reached.
+        if (*to == parts_[closed_].range.end && !ranges_.find(*to)) continue;
         jump_to(*to);
         arrive(*to, Arrival::unknown);
       }

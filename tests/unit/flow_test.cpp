@@ -184,6 +184,30 @@ TEST_CASE("Flow: the other part of a function jumps back into its middle") {
   CHECK(targets(flow) == "1000 entry; 1008 site; 100a branch from elsewhere");
 }
 
+TEST_CASE("Flow: a jump to code that is not known") {
+  FlowFile elf;
+  SECTION("may come back") {  // js 1100; ret
+    elf.code(0x1000, "0f88fa000000 c3");
+    const FunctionFlow flow = flow_of(elf, 0x1006);
+    CHECK_FALSE(flow.complete);
+    CHECK(flow.why_incomplete == "jump to 0x1100, which lies in no known function");
+  }
+  SECTION("but not from the empty block at the function's end") {  // js 1007; ret
+    elf.code(0x1000, "0f8801000000 c3");
+    CHECK(flow_of(elf, 0x1006).complete);
+  }
+  SECTION("nor from outside the file's code") {  // js 0; ret
+    elf.code(0x1000, "0f88faefffff c3");
+    CHECK(flow_of(elf, 0x1006).complete);
+  }
+  SECTION("nor from an entry of the procedure linkage table") {
+    elf.code(0x1000, "0f88fa000000 c3");
+    const Bytes entry = hex("f30f1efa f2ff2500200000");  // endbr64; bnd jmp *x(%rip)
+    std::ranges::copy(entry, elf.text_bytes.begin() + 0x100);
+    CHECK(flow_of(elf, 0x1006).complete);
+  }
+}
+
 TEST_CASE("Flow: bytes that only look like a jump are none where the code is known") {
   FlowFile elf;
   elf.code(0x1000, "90 90 31c0 c3");
