@@ -49,7 +49,7 @@ class Golden:
             index=elf.index(".note.stapsdt"), word=elf.layout.word)
         text = elf.sections[elf.index(".text")]
         self.numbers.update(text=f"{text.offset:#x}", text_size=f"{text.size:#x}",
-                            text_end=f"{text.addr + text.size - 1:#x}",
+                            text_end=f"{text.addr + text.size:#x}",
                             names=f"{elf.sections[elf.index('.shstrtab')].size:#x}")
         ehdr, phdr, shdr, sym = (64, 56, 64, 24) if bits == 64 else (52, 32, 40, 16)
         shoff = len(elf.data) - len(elf.sections) * shdr
@@ -158,7 +158,7 @@ def expected(file, poke):
                 Result(4, "", f"reprobe: error: app: {fix}\n")]
     offset = numbers.get(poke.field.split(".")[0] + "_in_section", "0x0")
     section = ".note.stapsdt" + (f"+{offset}" if offset != "0x0" else "")
-    left = "".join(warn(f"[{'.stapsdt.base' if 'the base' in reason else section}] left as it is: "
+    left = "".join(warn(f"[{'.stapsdt.base' if 'the base' in reason or 'base-' in reason else section}] left as it is: "
                         f"{reason}") for reason in poke.left)
     done = poke.fix
     if done is None:

@@ -234,6 +234,7 @@ BYTES = re.compile(r"([0-9a-f]{2})+\Z")
 PLAN_SHAPE = {"schema": {"reprobe.plan/1"}, "file": str, "output": str, "changed": bool,
               "edits": [{"offset": HEX, "size": int, "before": BYTES, "after": BYTES, "why": str}],
               "appended": int, "removed": [PROBE], "sites": [dict],
+              "repairs": [{"rule": str, "what": str, "provider?": str, "name?": str, "site?": HEX}],
               "refused": [{"provider?": str, "name?": str, "site?": HEX, "where?": str,
                            "reason": str}],
               "build_id?": {"before": BYTES, "after": BYTES}}
