@@ -333,7 +333,7 @@ REBASED = ("removed 0 dangling, kept 3 live, put .stapsdt.base at {text_end}, re
            "kept")
 row("plain", ".stapsdt.base.sh_name", 0, findings=NO_BASE, fix=REBASED)
 # Tracers look for it by its name; where it is not loaded it is not what it says.
-row("plain", ".stapsdt.base.sh_flags", 0, fix=REBASED)
+row("plain", ".stapsdt.base.sh_flags", 0, fix=REBASED.replace("{text_end}", "{text}"))
 row("plain", ".stapsdt.base.sh_type", 8)
 row("plain", ".stapsdt.base.sh_size", 0)
 
