@@ -39,6 +39,10 @@ void moved_file(const ProbeFile& probes, std::vector<Finding>& out) {
   out.push_back(std::move(finding));
 }
 
+std::uint64_t perf_offset(const Probe& probe, const Section& base) {
+  return probe.note.location.value - probe.note.base.value + base.offset.value;
+}
+
 // perf (symbol-elf.c, sdt_adjust_loc) adds the section's OFFSET minus note.base and takes the
 // result for a file offset: right only where section and site share address minus offset.
 void base_delta(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out) {
@@ -49,9 +53,10 @@ void base_delta(const ElfFile& file, const ProbeFile& probes, std::vector<Findin
   for (const Probe& probe : probes.probes) {
     if (!wanted(probe) || !probe.site_offset) continue;
     ++all;
-    // From the site, so that a note.base that differs is base-shift's matter alone.
-    const std::uint64_t perf = probe.site.value - base->addr.value + base->offset.value;
-    if (perf != probe.site_offset->value) wrong.push_back(&probe);
+    const std::uint64_t right = probe.site_offset->value;
+    // Where the two agree, what perf gets wrong is base-shift's matter.
+    const bool differ = probe.site.value - right != base->addr.value - base->offset.value;
+    if (differ && perf_offset(probe, *base) != right) wrong.push_back(&probe);
   }
   if (wrong.empty()) return;
   const Probe& first = *wrong.front();
@@ -62,8 +67,7 @@ void base_delta(const ElfFile& file, const ProbeFile& probes, std::vector<Findin
                   plural(wrong.size(), "site")));
   finding.evidence.push_back(fmt::format("{} at {:#x} has the file offset {:#x}; perf takes {:#x}",
                                          shown_name(first), first.site.value,
-                                         first.site_offset->value,
-                                         first.site.value - base->addr.value + base->offset.value));
+                                         first.site_offset->value, perf_offset(first, *base)));
   finding.evidence.push_back(fmt::format("{} of {}", wrong.size(), plural(all, "site")));
   finding.hint =
       "reprobe fix puts the base where the code is; lld and mold with "

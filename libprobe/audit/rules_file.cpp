@@ -92,7 +92,11 @@ bool has_unloaded_sections(const ElfFile& file) {
 
 void notes_stripped(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out) {
   if (!probes.scan.foreign.empty() || !probes.scan.findings.empty()) return;
-  if (file.section(kStapsdtSection) != nullptr) return;
+  // Notes may hide in a section whose name cannot be read.
+  const bool may_hide = std::ranges::any_of(file.sections(), [](const Section& s) {
+    return s.name == kStapsdtSection || (s.type == SHT_NOTE && s.name.empty());
+  });
+  if (may_hide) return;
   const Section* counters = file.section(kProbesSection);
   if (counters != nullptr) {
     const auto bytes = file.contents(*counters);
