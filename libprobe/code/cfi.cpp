@@ -89,6 +89,9 @@ Result<CfiCie> read_cie(const ElfFile& file, VirtAddr address) {
                                : *version == 1 ? cursor.fixed(1)
                                                : cursor.uleb128();
   if (!return_register) return not_read(address, "the CIE is cut off");
+  // 1 to 8 on all machines. The bound keeps products of it from wrapping.
+  if (*code_alignment == 0 || *code_alignment > 0xff)
+    return not_read(address, "its code alignment makes no sense");
   cie.augmentation = std::move(*augmentation);
   cie.code_alignment = *code_alignment;
   cie.data_alignment = *data_alignment;

@@ -3,14 +3,18 @@
 // Format: LSB Core 5.0, 10.6 (.eh_frame, .eh_frame_hdr); DWARF 4, 6.4 (.debug_frame).
 //
 // Who finds an FDE how:
-// - libgcc (_Unwind_Find_FDE), LLVM libunwind, nongnu libunwind: PT_GNU_EH_FRAME's search table.
-// The
-//   FDEs may be anywhere;
-// - perf with nongnu libunwind: the search table of the SECTION .eh_frame_hdr: it follows the
-//   program header;
-// - gdb (dwarf2_build_frame_info), valgrind, elfutils: the sections .eh_frame and .debug_frame.
-//   elfutils (__libdw_find_fde) refuses an FDE outside the section .eh_frame and goes on with
+// - libgcc (_Unwind_Find_FDE), LLVM's and nongnu's libunwind by PT_GNU_EH_FRAME's search table,
+//   wherever the FDE is;
+// - perf with nongnu's libunwind by the search table of the SECTION .eh_frame_hdr;
+// - gdb (dwarf2_build_frame_info) and valgrind in the sections .eh_frame and .debug_frame;
+// - elfutils (__libdw_find_fde) by the search table, but only inside the section .eh_frame; then in
 //   .debug_frame.
+//
+// The new FDEs have no LSDA and no personality routine. A stub holds no call, so no exception
+// begins in it; those that pass begin in callees, whose return address is in the original. What
+// differs is an exception from a signal handler that interrupted the stub (code compiled with
+// -fnon-call-exceptions, asynchronous cancellation): it passes by the landing pads of the stub's
+// own function and goes on in the caller.
 #pragma once
 
 #include <cstdint>
