@@ -14,6 +14,12 @@
 //    table or to take a whole pointer from memory, a caller or a callee, which is one of the above.
 //    Where one is neither, the function is not `complete`.
 // False targets cost coverage only, so wherever it is one or the other, it is a target.
+//
+// What that takes for granted: compilers add a jump table's base to its entry in a register and
+// jump at once, do not keep that sum in memory; a part of a function that is reached only through a
+// table or an LSDA of another part is told by a symbol, an FDE or a jump; nobody resumes a thread
+// at an address that stands in the file only as an offset from something (a fault table of
+// self-relative words, say). Return addresses are no targets of their own: they follow a call.
 #pragma once
 
 #include <cstdint>

@@ -107,7 +107,7 @@ class PartFinder {
           fmt::format("the code at {:#x} that belongs to it does not decode", range->start.value));
       return nullptr;
     }
-    Part part{*range, std::move(*code), {}, {}, false};
+    Part part{*range, std::move(*code), {}, {}, ranges_.is_function(range->start)};
     part.code = part.own;
     parts_.push_back(std::move(part));
     return &parts_.back();

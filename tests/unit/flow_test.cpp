@@ -392,3 +392,30 @@ TEST_CASE("Flow: a site in no function, or not among those asked") {
   CHECK_FALSE(reader->function_of(VirtAddr{0x1800}));
   CHECK(reader->functions().size() == 1);
 }
+
+TEST_CASE("Flow: a site in the cold part of a function") {
+  FlowFile elf;
+  const auto returns = [&] { std::fill_n(elf.text_bytes.begin() + 0x102, 5, std::byte{0xc3}); };
+  // The function: test %edi,%edi; js 1100; jmp *%rsi, a tail call of its argument.
+  elf.code(0x1000, "85ff 0f88f8000000 ffe6");
+  elf.code(0x1100, "90 90 e901ffffff");  // nop; nop; jmp 1008
+  SECTION("whose function has a symbol: an argument is a whole pointer") {
+    elf.builder.symbol({"f.cold", 0x1100, 7, STT_FUNC, STB_LOCAL, elf.text});
+    elf.function("f", 0x1000, 10);
+    const FunctionFlow flow = flow_of(elf, 0x1101);
+    CHECK(flow.function.name == "f.cold");
+    // It may have been changed before control came back from the cold part.
+    CHECK_FALSE(flow.complete);
+    CHECK(flow.target(VirtAddr{0x1100}) == (kTargetEntry | kTargetForeign | kTargetSymbol));
+  }
+  SECTION("that does not come back to the jump") {
+    returns();
+    elf.builder.symbol({"f.cold", 0x1100, 7, STT_FUNC, STB_LOCAL, elf.text});
+    elf.function("f", 0x1000, 10);
+    CHECK(flow_of(elf, 0x1101).complete);
+  }
+  SECTION("without symbols") {
+    returns();
+    CHECK_FALSE(flow_of(elf, 0x1101).complete);
+  }
+}
