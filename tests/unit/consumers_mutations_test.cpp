@@ -68,7 +68,7 @@ TEST_CASE("sh_addralign 16 and 1") {
   const std::uint64_t align = GENERATE(1U, 16U);
   ProgramBuilder program;
   program.notes.align = align;
-  check_listed(program.judge(), 2, 2, 2);
+  check_listed(program.judge(), align == 16 ? 0 : 2, 2, 2);  // BFD pads to 4 or 8 only
 }
 
 TEST_CASE("SHF_ALLOC of the note section") {
@@ -80,6 +80,7 @@ TEST_CASE("SHF_ALLOC of the note section") {
   CHECK(file.failures("perf", 0) == "list:section-alloc");
   CHECK(file.failures("systemtap", 1) == "list:section-alloc");
   CHECK(file.of("libbpf").listed == 2);
+  CHECK(file.of("bolt").listed == 0);
 }
 
 TEST_CASE("the last note's padding is outside the section") {

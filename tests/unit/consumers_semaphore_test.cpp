@@ -83,6 +83,21 @@ TEST_CASE("notes of one probe with different counters") {
   CHECK(conflict.failures("libbpf", 0) == "attach:sibling");
 }
 
+TEST_CASE("a note that does not name the counter of its symbol") {
+  const std::uint64_t field = GENERATE(0U, 2U);
+  ProgramBuilder program;
+  program.probes[kSema].semaphore = field;
+  program.elf.symbol({.name = "demo_sema_semaphore",
+                      .value = ProgramBuilder::kCounters,
+                      .size = 2,
+                      .type = STT_OBJECT,
+                      .shndx = 4});
+  const Judged file = program.judge();
+  CHECK(file.failures("gdb", kSema) == "semaphore:semaphore-field");
+  CHECK(file.failures("systemtap", kSema) == (field == 0 ? "" : "semaphore:semaphore-field"));
+  if (field == 0) CHECK(file.failures("libbpf", kSema) == "semaphore:semaphore-field");
+}
+
 TEST_CASE("a page of the file that is mapped twice, as lld and mold lay out RELRO") {
   ElfBuilder elf;
   const auto text = elf.section({.name = ".text",

@@ -108,10 +108,17 @@ class Attach {
 
   void attached(std::size_t probe, const Seen& seen, const Seen& first) {
     report_.dangles(probe, reason::dangling_attached);
-    check_site(facts_, probe, *resolve(facts_, seen.location), report_);
-    check_arguments(facts_, probe, *arguments_, report_);
-    if (seen.semaphore == 0) return;
+    const std::uint64_t site = *resolve(facts_, seen.location);
     const auto offset = counter_of(first);
+    check_site(facts_, probe, site, report_);
+    check_arguments(facts_, probe, *arguments_, report_);
+    if (counters_.conflict(site, offset.value_or(0))) {
+      return report_.fails(probe, Step::attach, reason::semaphore_conflict);
+    }
+    if (const auto fault = field_fault(facts_, probe); !fault.empty()) {
+      return report_.fails(probe, Step::semaphore, fault);
+    }
+    if (seen.semaphore == 0) return;
     if (seen.semaphore != first.semaphore) {
       report_.fails(probe, Step::semaphore, reason::semaphore_sibling);
     } else if (!offset) {
@@ -126,6 +133,7 @@ class Attach {
   const SectionCursor& cursor_;
   ArgumentRule* arguments_;
   Report& report_;
+  Counters counters_;
 };
 
 void read_like_bcc(const Facts& facts, Report& report, ArgumentRule* arguments) {

@@ -85,7 +85,16 @@ void bolt(const Facts& facts, Report& report) {
   } else if (facts.note_sections.size() > 1) {
     reading.refuse(reason::second_section);  // getUniqueSectionByName() finds neither
   } else {
-    for (const Section* section : facts.note_sections) read_section(facts, *section, reading);
+    for (const Section* section : facts.note_sections) {
+      // Measured: its new contents of a loaded or widely aligned section do not reach the output.
+      if (section->allocated()) {
+        reading.skip_section(*section, reason::section_alloc);
+      } else if (section->addralign.value > 8) {
+        reading.skip_section(*section, reason::note_layout);
+      } else {
+        read_section(facts, *section, reading);
+      }
+    }
   }
   reading.tell(report);
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {

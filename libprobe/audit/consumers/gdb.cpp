@@ -2,6 +2,7 @@
 // through ptrace(2), so that no rule of the kernel's counts.
 #include <fmt/format.h>
 
+#include "libprobe/audit/consumers/kernel.hpp"
 #include "libprobe/audit/consumers/reasons.hpp"
 #include "libprobe/audit/consumers/rules.hpp"
 
@@ -46,6 +47,9 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, std::uint64_
     return;
   }
   check_arguments(facts, index, gdb_arguments, report);
+  if (const auto fault = field_fault(facts, index); !fault.empty()) {
+    return report.fails(index, Step::semaphore, fault);
+  }
   if (seen.semaphore == 0) return;
   const std::uint64_t counter = wrapped(facts, seen.semaphore + moved);
   if (counter != probe.semaphore.value || facts.semaphores[index].segment == nullptr) {

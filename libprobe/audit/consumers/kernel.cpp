@@ -65,6 +65,13 @@ std::string_view uprobe_fault(const Facts& facts, std::size_t index) {
 
 bool refuses_counter(std::uint64_t file_offset) { return file_offset % 2 != 0; }
 
+std::string_view field_fault(const Facts& facts, std::size_t probe) {
+  const SemaphoreFacts& counter = facts.semaphores[probe];
+  if (counter.copied) return reason::semaphore_copied;
+  if (counter.symbol && *counter.symbol != counter.address) return reason::semaphore_field;
+  return counter.address.value == 0 && counter.symbol_undefined ? reason::semaphore_field : "";
+}
+
 std::string_view counter_fault(const Facts& facts, std::size_t probe, std::uint64_t file_offset) {
   const SemaphoreFacts& counter = facts.semaphores[probe];
   if (!counter.offset) return reason::semaphore_not_in_file;

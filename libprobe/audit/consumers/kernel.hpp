@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <unordered_map>
 
 #include "libprobe/audit/consumers/facts.hpp"
 
@@ -14,6 +15,23 @@ namespace reprobe::consumers {
 
 // Does the kernel refuse the attach for the sake of this ref_ctr_offset (uprobe_register: -EINVAL)?
 [[nodiscard]] bool refuses_counter(std::uint64_t file_offset);
+
+// alloc_uprobe(): one instruction has one counter, and none is one of its own. Remembers the first
+// of each instruction.
+class Counters {
+ public:
+  // Is it another one than an earlier note's? `counter` 0: none.
+  [[nodiscard]] bool conflict(std::uint64_t site, std::uint64_t counter) {
+    return first_.try_emplace(site, counter).first->second != counter;
+  }
+
+ private:
+  std::unordered_map<std::uint64_t, std::uint64_t> first_;
+};
+
+// Does the note name another counter than the one that the program reads, as far as the symbol
+// PROVIDER_NAME_semaphore tells? Then no consumer that goes by the note raises it. "" where not.
+[[nodiscard]] std::string_view field_fault(const Facts& facts, std::size_t probe);
 
 // Why the program's counter does not rise where the kernel is told to raise the one at
 // `file_offset`; "" where it does.

@@ -2,7 +2,6 @@
 // so that one of them can refuse the others.
 #include <fmt/format.h>
 
-#include <map>
 #include <unordered_set>
 
 #include "libprobe/audit/consumers/kernel.hpp"
@@ -104,13 +103,9 @@ class Attach {
     targets_.push_back(target);
   }
 
-  // alloc_uprobe(): one instruction has one counter.
   void refuse_conflicts() {
-    std::map<std::uint64_t, std::uint64_t> counters;
     for (const Target& target : targets_) {
-      const auto [it, is_new] =
-          counters.try_emplace(target.offset, target.has_counter ? target.counter : 0);
-      if (!is_new && it->second != (target.has_counter ? target.counter : 0)) {
+      if (counters_.conflict(target.offset, target.has_counter ? target.counter : 0)) {
         refuses(target.probe, reason::semaphore_conflict);
       }
     }
@@ -129,8 +124,10 @@ class Attach {
   void attached(const Target& target) {
     report_.dangles(target.probe, reason::dangling_attached);
     check_site(facts_, target.probe, target.offset, report_);
-    if (!target.has_counter) return;
-    const std::string_view fault = counter_fault(facts_, target.probe, target.counter);
+    std::string_view fault = field_fault(facts_, target.probe);
+    if (fault.empty() && target.has_counter) {
+      fault = counter_fault(facts_, target.probe, target.counter);
+    }
     if (!fault.empty()) report_.fails(target.probe, Step::semaphore, fault);
   }
 
@@ -141,6 +138,7 @@ class Attach {
   std::vector<Target> targets_;  // of the group at hand
   std::unordered_set<std::string_view> specs_;
   std::optional<std::size_t> refused_by_;
+  Counters counters_;  // of all groups: they are traced together
 };
 
 }  // namespace

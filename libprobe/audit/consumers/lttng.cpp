@@ -69,6 +69,9 @@ void request(const Facts& facts, const Reading& reading, const std::vector<std::
     if (!refused) {
       report.dangles(probe, reason::dangling_attached);
       check_site(facts, probe, *offset_in_text(text, seen->location), report);
+      if (const auto fault = field_fault(facts, probe); !fault.empty()) {
+        report.fails(probe, Step::semaphore, fault);
+      }
     } else if (seen->semaphore != 0) {
       report.fails(probe, Step::attach, reason::semaphore_unsupported);
     } else if (!offset_in_text(text, seen->location)) {

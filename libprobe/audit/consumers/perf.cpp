@@ -102,12 +102,19 @@ bool last_repeats(const Facts& facts, const Reading& reading) {
   });
 }
 
-void check(const Facts& facts, std::size_t index, const Seen& seen, Report& report) {
+void check(const Facts& facts, std::size_t index, const Seen& seen, Counters& counters,
+           Report& report) {
   report.dangles(index, reason::dangling_attached);
   check_site(facts, index, site_of(facts, seen), report);
   check_arguments(facts, index, perf_arguments, report);
-  if (seen.semaphore == 0) return;
   const std::uint64_t counter = counter_of(facts, seen);
+  if (counters.conflict(site_of(facts, seen), counter)) {
+    return report.fails(index, Step::attach, reason::semaphore_conflict);
+  }
+  if (const auto fault = field_fault(facts, index); !fault.empty()) {
+    return report.fails(index, Step::semaphore, fault);
+  }
+  if (seen.semaphore == 0) return;
   if (refuses_counter(counter)) return report.fails(index, Step::attach, reason::semaphore_odd);
   if (const auto fault = counter_fault(facts, index, counter); !fault.empty()) {
     report.fails(index, Step::semaphore, fault);
@@ -124,8 +131,9 @@ void perf(const Facts& facts, Report& report) {
     reading.refuse(reason::last_repeats);
   }
   reading.tell(report);
+  Counters counters;
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, report);
+    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, counters, report);
   }
 }
 

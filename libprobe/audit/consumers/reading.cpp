@@ -42,6 +42,7 @@ void walk_like_libelf(const Facts& facts, const Section& section, const Visit& v
 }
 
 void walk_like_bfd(const Facts& facts, const Section& section, const Visit& visit) {
+  if (section.addralign.value > 4 && section.addralign.value != 8) return;
   const ByteView bytes = bytes_of(facts, section);
   const unsigned align = section.addralign.value == 8 ? 8 : 4;
   std::uint64_t at = 0;

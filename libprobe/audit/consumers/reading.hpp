@@ -29,8 +29,8 @@ using Visit = std::function<bool(const RawNote&)>;
 // elfutils' gelf_getnote(): padding to 8 where sh_addralign is 8, else to 4; the padding of the
 // last note must be inside the section.
 void walk_like_libelf(const Facts& facts, const Section& section, const Visit& visit);
-// BFD's elf_parse_notes(): padding to sh_addralign where that is 4 or 8, to 4 where it is less or
-// more; the last padding may be missing.
+// BFD's elf_parse_notes(): padding to sh_addralign where that is 4 or 8, to 4 where it is less, and
+// no note at all where it is more; the last padding may be missing.
 void walk_like_bfd(const Facts& facts, const Section& section, const Visit& visit);
 
 // The notes one consumer found, and why it did not find the others.

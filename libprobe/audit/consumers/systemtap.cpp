@@ -40,6 +40,12 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Report& repo
     report.fails(index, Step::attach, fault);
   }
   check_arguments(facts, index, systemtap_arguments, report);
+  // What is 0 is looked up as a symbol, which the note's own field cannot spoil.
+  const SemaphoreFacts& known = facts.semaphores[index];
+  const bool by_symbol = seen.semaphore + moved == 0 && known.symbol;
+  if (const auto fault = field_fault(facts, index); !fault.empty() && !by_symbol) {
+    return report.fails(index, Step::semaphore, fault);
+  }
   // 0 is moved like every address; what is 0 after that is looked up as a symbol.
   const std::uint64_t counter = wrapped(facts, seen.semaphore + moved);
   if (counter != probe.semaphore.value) {
