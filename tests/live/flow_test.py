@@ -135,7 +135,7 @@ def check_compilers(tool):
     return errors
 
 
-BRANCH = re.compile(r"(?:[a-z0-9.]+ )*?(?:j\w+|call\w*|loop\w*|xbegin)\s+(?:0x)?([0-9a-f]+)(?: <|$)")
+BRANCH = re.compile(r"(?:[a-zA-Z0-9.]+ )*?(?:j\w+|call\w*|loop\w*|xbegin)\s+(?:0x)?([0-9a-f]+)(?: <|$)")
 RIP = re.compile(r"\(%rip\).*# (?:0x)?([0-9a-f]+)")
 
 
@@ -177,7 +177,7 @@ def main(tool, *files):
     errors = check_compilers(tool)
     for file in files:
         errors += check_file(tool, file)
-    print("\n".join(errors))
+    print("\n".join(errors[:50]))
     return 1 if errors else 0
 
 
