@@ -292,6 +292,16 @@ TEST_CASE("note-sections: several sections become one, and the header table is a
   }
 }
 
+TEST_CASE("note-sections: a file with very many is left as it is") {
+  Program program({});
+  for (int i = 0; i < 65; ++i) program.notes.push_back(program.note("one", 0));
+  const Bytes file = program.build();
+  const auto [fix, bytes] = repair(file);
+  CHECK(bytes == file);
+  REQUIRE(fix.refused.size() == 1);
+  CHECK(fix.refused[0].reason == "note-sections: more sections than any linker leaves");
+}
+
 TEST_CASE("note-alloc: the notes get a section that is not loaded") {
   for (const auto& kind : kinds()) {
     CAPTURE(kind.is64, kind.order == std::endian::big);

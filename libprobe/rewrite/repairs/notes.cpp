@@ -15,6 +15,8 @@ constexpr std::string_view kForeignSection = ".note.foreign";
 // program may find them by its own symbols, and the dynamic linker may write into them.
 constexpr std::string_view kLoadedSection = ".stapsdt.loaded";
 
+constexpr std::size_t kManySections = 64;
+
 using Sections = std::vector<const Section*>;
 
 tl::unexpected<Error> refused(std::string why) {
@@ -32,6 +34,12 @@ class NoteRepair {
   }
 
   Result<void> run() {
+    // Each costs a look at all headers.
+    if (sections_.size() > kManySections) {
+      state_.refuse(kStapsdtSection, "note-sections: more sections than any linker leaves");
+      state_.left_a_section = true;
+      return {};
+    }
     const bool join =
         sections_.size() > 1 && state_.whole_file() && state_.wants(rule::note_sections);
     if (join) {

@@ -7,6 +7,9 @@
 namespace reprobe {
 namespace {
 
+// Each costs a look at all headers and loaded symbols; the first one does in every sane file.
+constexpr std::size_t kMostTries = 8;
+
 // The header of .probes that bcc finds behind the first code; nothing where it finds none, and then
 // it looks for the notes from the start.
 const Section* probes_behind_code(const ElfFile& file) {
@@ -30,9 +33,11 @@ Result<void> repair_order(FixState& state) {
   // The notes and a section behind .probes change places: two numbers change, and only sections
   // that are not loaded, so that no loaded symbol has to follow.
   std::string why = "no section behind .probes can change places with the notes";
+  std::size_t tries = 0;
   for (const Section& other : state.file.sections().subspan(probes->index)) {
     const std::uint32_t place = state.headers.place_of(other.index);
     if (other.allocated() || place <= probes->index) continue;
+    if (++tries > kMostTries) break;
     SectionTable headers = state.headers;
     const auto done =
         headers.exchange(state.notes, other.index, ".note.stapsdt stands behind .probes");

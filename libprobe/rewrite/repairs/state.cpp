@@ -30,10 +30,7 @@ std::string why_not_read(const FixState& state, const Section& section) {
   if (has_nameless_note(state, section)) {
     return "it has notes without a provider or a name: it may be laid out in an unknown way";
   }
-  const auto& stopped = state.probes.scan.stopped;
-  const auto stop =
-      std::ranges::find(stopped, section.index, &std::pair<std::uint32_t, std::uint64_t>::first);
-  if (stop != stopped.end()) {
+  if (const auto stop = state.stopped.find(section.index); stop != state.stopped.end()) {
     return fmt::format("the bytes from {:#x} on cannot be read as notes", stop->second);
   }
   if (const auto sharer = state.ranges.sharer_of_section_headers()) {

@@ -22,12 +22,15 @@ struct FixState {
         options(chosen),
         ranges(elf),
         headers(std::move(section_headers)),
-        base(found.base.value_or(VirtAddr{0})) {}
+        base(found.base.value_or(VirtAddr{0})) {
+    for (const auto& [section, offset] : found.scan.stopped) stopped.emplace(section, offset);
+  }
 
   const ElfFile& file;
   const ProbeFile& probes;
   const FixOptions& options;
   const FileRanges ranges;
+  std::map<std::uint32_t, std::uint64_t> stopped;  // section -> where its notes end
 
   SectionTable headers;
   FixPlan fix;
