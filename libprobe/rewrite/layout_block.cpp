@@ -23,7 +23,7 @@ bool is_gnu_notes(const ElfFile& file, const Section& section) {
   while (at < bytes->size()) {
     const auto note = read_note(*bytes, at, layout);
     if (!note || note->next <= at || note->namesz != 4) return false;
-    constexpr std::string_view kGnu("GNU", 4);
+    constexpr std::string_view kGnu("GNU\0", 4);
     if (as_text(bytes->subspan(static_cast<std::size_t>(note->name), 4)) != kGnu) return false;
     at = note->next;
   }

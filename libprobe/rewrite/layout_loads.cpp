@@ -39,7 +39,8 @@ bool has_tag(const ElfFile& file, std::uint64_t wanted) {
   if (dynamic == file.segments().end()) return false;
   const ByteView bytes = file.bytes_at(dynamic->vaddr, dynamic->filesz);
   const unsigned word = file.header().word();
-  for (std::size_t at = 0; bytes.size() - at >= 2 * std::size_t{word}; at += 2 * word) {
+  for (std::size_t at = 0; bytes.size() - at >= 2 * std::size_t{word};
+       at += 2 * std::size_t{word}) {
     const std::uint64_t tag = load_uint(bytes, at, word, file.header().order);
     if (tag == wanted) return true;
     if (tag == DT_NULL) break;
