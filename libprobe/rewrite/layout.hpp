@@ -61,9 +61,10 @@ struct Room {
 //
 // 3. A new PT_LOAD that begins with the table. In a program AT_PHDR must be right by the rule of
 // Linux before 5.18 too (at_phdr_of_old_kernels()); the file may have to grow for it, by 64 KiB at
-// most. GNU strip and llvm-strip keep such a file, but AT_PHDR is then right by the later rule
-// only. eu-strip breaks it: elfutils 0.188 fills with zeros what no section covers, the table too.
-// (A section over the table is no help: GNU strip would move that.)
+// most. GNU strip (where the loaded bytes end at a multiple of 4 in the file) and llvm-strip keep
+// such a file, but AT_PHDR is then right by the later rule only. eu-strip breaks it: elfutils 0.188
+// fills with zeros what no section covers, the table too. (A section over the table is no help: GNU
+// strip would move that.)
 //
 // Errors: unreadable (no section headers), refused (everything else: no way of these is open, the
 // file was given room before, its headers contradict each other, a separate debug file).
