@@ -214,7 +214,7 @@ Result<FlowReader> FlowReader::open(const ElfFile& file, std::span<const VirtAdd
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   std::vector<Function> functions = functions_of(file, sorted);
   References references = find_references(file, ranges_of(functions));
-  return FlowReader(std::unique_ptr<State>(new State{
+  return FlowReader(std::make_unique<State>(State{
       &file, std::move(*ranges), std::move(sorted), std::move(functions), std::move(references),
       checked_mul(file.source().size(), kBudget).value_or(~std::uint64_t{0})}));
 }

@@ -263,13 +263,13 @@ class PartFinder {
   // Labels whose address the parts themselves take, and those that are marked as reached by
   // indirect branches.
   void take_labels() {
-    for (std::size_t p = 0; p < parts_.size(); ++p) {
-      for (const CodeInstruction& code : parts_[p].code) {
-        if (code.kind == InstructionKind::endbr && code.address != parts_[p].range.start) {
+    for (const Part& part : parts_) {
+      for (const CodeInstruction& code : part.code) {
+        if (code.kind == InstructionKind::endbr && code.address != part.range.start) {
           target(code.address, kTargetEndbr);
           arrive(code.address, Arrival::indirect);
         }
-        if (is_call(code) && code.target && *code.target != parts_[p].range.start &&
+        if (is_call(code) && code.target && *code.target != part.range.start &&
             part_of(*code.target) != nullptr) {
           target(*code.target, kTargetBranch);
           arrive(*code.target, Arrival::unknown);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -70,8 +71,9 @@ std::optional<CodeRange> CodeRanges::find(VirtAddr address) const {
 }
 
 bool CodeRanges::is_function(VirtAddr address) const {
-  const auto here = std::ranges::equal_range(symbols_, address, {}, &SymbolRange::start);
-  return std::ranges::any_of(here, [](const SymbolRange& s) { return !s.part; });
+  const std::span here(std::ranges::lower_bound(symbols_, address, {}, &SymbolRange::start),
+                       std::ranges::upper_bound(symbols_, address, {}, &SymbolRange::start));
+  return std::any_of(here.begin(), here.end(), [](const SymbolRange& s) { return !s.part; });
 }
 
 bool CodeRanges::is_linkage(VirtAddr address) const {
@@ -101,7 +103,7 @@ std::optional<std::vector<CodeInstruction>> CodeRanges::decode(const CodeRange& 
     if (!instruction) return std::nullopt;
     at = instruction->end();
     bytes = bytes.subspan(static_cast<std::size_t>(instruction->size.value));
-    code.push_back(std::move(*instruction));
+    code.push_back(*instruction);
   }
   return code;
 }

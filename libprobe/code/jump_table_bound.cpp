@@ -188,8 +188,8 @@ std::optional<std::uint64_t> sane(std::uint64_t count) {
 
 class Walk {
  public:
-  Walk(const CodePiece& piece, const OriginFinder& finder, Place index)
-      : piece_(piece), finder_(finder), index_(std::move(index)) {}
+  Walk(const CodePiece& piece, const OriginFinder& finder, const Place& index)
+      : piece_(piece), finder_(finder), index_(index) {}
 
   std::optional<std::uint64_t> run(std::size_t at) {
     for (unsigned step = 0; step < kLongestPath; ++step) {

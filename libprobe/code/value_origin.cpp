@@ -161,13 +161,15 @@ std::optional<std::vector<std::size_t>> OriginFinder::predecessors(std::size_t a
                                                                    std::size_t most) const {
   const auto& code = piece_->code;
   const VirtAddr address = code[at].address;
-  const auto direct = std::ranges::equal_range(branches_, address, {}, &Branch::target);
-  const auto arrivals =
-      std::ranges::equal_range(piece_->arrivals, address, {}, &ArrivalPoint::address);
-  const bool unknown = std::ranges::any_of(
-      arrivals, [](const ArrivalPoint& a) { return a.how == Arrival::unknown; });
+  const std::span direct(std::ranges::lower_bound(branches_, address, {}, &Branch::target),
+                         std::ranges::upper_bound(branches_, address, {}, &Branch::target));
+  const auto& points = piece_->arrivals;
+  const std::span arrivals(std::ranges::lower_bound(points, address, {}, &ArrivalPoint::address),
+                           std::ranges::upper_bound(points, address, {}, &ArrivalPoint::address));
+  const bool unknown = std::any_of(arrivals.begin(), arrivals.end(),
+                                   [](const ArrivalPoint& a) { return a.how == Arrival::unknown; });
   const bool falls_through = at > 0 && !code[at - 1].ends_block();
-  const std::size_t indirect = std::ranges::empty(arrivals) ? 0 : indirect_.size();
+  const std::size_t indirect = arrivals.empty() ? 0 : indirect_.size();
   if (unknown || direct.size() + indirect + (falls_through ? 1 : 0) > most) return std::nullopt;
   std::vector<std::size_t> from;
   if (falls_through) from.push_back(at - 1);
@@ -177,7 +179,7 @@ std::optional<std::vector<std::size_t>> OriginFinder::predecessors(std::size_t a
 }
 
 std::vector<ValueOrigin> OriginFinder::origins(std::size_t at, unsigned reg) {
-  const std::vector<ValueOrigin> too_many{{Kind::unknown, {}, at}};
+  std::vector<ValueOrigin> too_many{{Kind::unknown, {}, at}};
   Walk walk;
   walk.want({at, reg, false});
   while (const auto wanted = walk.next()) {
