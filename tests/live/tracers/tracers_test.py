@@ -12,7 +12,6 @@ import fnmatch
 import json
 import os
 import re
-import shutil
 import sys
 import tempfile
 from multiprocessing.pool import ThreadPool
