@@ -18,7 +18,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
 from common import REFUSED, run
-from tools import bpftrace, libbpf
+from tools import bpftrace, libbpf, perf
 
 PASSES = 100000
 PROBE = ("traced", "leaf")
@@ -55,10 +55,22 @@ def wrong_values(said):
     return int(m[1]) if m else said.strip()[-200:]
 
 
+def remove_events(file):
+    """Refused, bcc tries an event of tracefs, is refused again and leaves it there."""
+    with open(perf.EVENTS, encoding="utf-8") as events:
+        left = [line.split()[0][2:] for line in events if f" {file}:" in line]
+    for event in left:
+        # Not open(..., "a"): it seeks, and the kernel says EINVAL.
+        events = os.open(perf.EVENTS, os.O_WRONLY | os.O_APPEND)
+        os.write(events, f"-:{event}\n".encode())
+        os.close(events)
+
+
 def hits_running(file, command):
     """bpftrace -c attaches to the process that it has started."""
     said = run("bpftrace", "-e", f"usdt:{file}:{':'.join(PROBE)} {{ @ = count(); }}", "-c",
                " ".join(command))
+    remove_events(file)
     m = re.search(r"^@: (\d+)$", said.stdout, re.M)
     return int(m[1]) if m else REFUSED if "Error attaching probe" in said.stderr else \
         said.stderr[-200:]
