@@ -35,7 +35,7 @@ Row row_of(const Probe& probe) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
-          probe.facts.has_bytes ? to_string(probe.facts.nop.kind) : "-",
+          probe.facts.has_bytes ? site_kind(probe) : "-",
           printable(fmt::format("{}:{}", probe.note.provider, probe.note.name)),
           printable(function_text(probe)),
           semaphore                        ? hex(probe.semaphore.value)

@@ -210,6 +210,61 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
   add_second_opinion(command, options.second_opinion);
 }
 
+void add_sled(CLI::App& app, SledCommandOptions& options) {
+  static const std::map<std::string, SledKind> kKinds{{"nop10", SledKind::nop10},
+                                                      {"nop5", SledKind::nop5}};
+  static const std::map<std::string, GuardMode> kGuards{
+      {"auto", GuardMode::automatic}, {"always", GuardMode::always}, {"never", GuardMode::never}};
+  CLI::App& command = *app.add_subcommand("sled", "give each probe site a patchable sled (x86-64)");
+  command.footer(
+      "nop10 is optimised by Linux 7.2 and later and is an ordinary site elsewhere; nop5 by Linux\n"
+      "6.17 to 7.1.\n"
+      "\n"
+      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (or no site could get a sled), 5 "
+      "could\n"
+      "not be written.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe sled app\n"
+      "  reprobe sled --dry-run libfoo.so            # which site, which tactic\n"
+      "  reprobe sled --kind=nop5 libfoo.so -o fast.so\n"
+      "  reprobe sled --undo app                     # the original, byte for byte");
+  add_common(command, options.common);
+  command.add_option("FILE", options.file, "a linked program or shared library")->required();
+  command.add_option("-o,--output", options.output, "write here instead of in place")
+      ->type_name("OUT");
+  command
+      .add_option_function<std::string>(
+          "--kind", [&options](const std::string& word) { options.kind = kKinds.at(word); },
+          "the sled: nop10 or nop5")
+      ->type_name("KIND")
+      ->check(CLI::IsMember(std::vector<std::string>{"nop10", "nop5"}))
+      ->default_str("nop10");
+  command
+      .add_option_function<std::string>(
+          "--guard", [&options](const std::string& word) { options.guard = kGuards.at(word); },
+          "protect the red zone at nop5 sleds: auto (where the function may use it), always or "
+          "never")
+      ->type_name("WHEN")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
+      ->default_str("auto");
+  command.add_flag("--undo", options.undo, "take the sleds out again");
+  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  command.add_flag("--preserve-dates", options.preserve_dates, "keep the file's times");
+  command
+      .add_flag("--break-hardlinks", options.break_hardlinks,
+                "in place on a file with several names: only this one gets the new contents")
+      ->group(kSafety);
+  command
+      .add_flag("--drop-signature", options.drop_signature,
+                "rewrite a file with an IMA or EVM signature, without the signature")
+      ->group(kSafety);
+  command
+      .add_flag("--drop-verity", options.drop_verity,
+                "rewrite a file with fs-verity, without fs-verity")
+      ->group(kSafety);
+}
+
 void add_verify(CLI::App& app, VerifyOptions& options) {
   CLI::App& command =
       *app.add_subcommand("verify", "prove that a rewrite changed only what it says");
@@ -282,11 +337,13 @@ int run(int argc, char** argv) {
   ListOptions list;
   AuditOptions audit;
   FixCommandOptions fix;
+  SledCommandOptions sled;
   VerifyOptions verify;
   DiffOptions diff;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
+  add_sled(app, sled);
   add_verify(app, verify);
   add_diff(app, diff);
   try {
@@ -297,6 +354,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("list")) return run_list(list);
   if (app.got_subcommand("audit")) return run_audit(audit);
   if (app.got_subcommand("fix")) return run_fix(fix);
+  if (app.got_subcommand("sled")) return run_sled(sled);
   if (app.got_subcommand("diff")) return run_diff(diff);
   return run_verify(verify);
 }

@@ -6,6 +6,7 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/error.hpp"
+#include "libprobe/rewrite/sled/sled.hpp"
 #include "tool/terminal.hpp"
 
 namespace reprobe {
@@ -55,6 +56,20 @@ struct FixCommandOptions {
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
+struct SledCommandOptions {
+  CommonOptions common;
+  std::string file;
+  std::string output;
+  SledKind kind{SledKind::nop10};
+  GuardMode guard{GuardMode::automatic};
+  bool undo{};
+  bool dry_run{};
+  bool preserve_dates{};
+  bool break_hardlinks{};
+  bool drop_signature{};
+  bool drop_verity{};
+};
+
 struct VerifyOptions {
   CommonOptions common;
   std::string before;
@@ -76,6 +91,7 @@ struct DiffOptions {
 int run_list(const ListOptions& options);
 int run_audit(const AuditOptions& options);
 int run_fix(const FixCommandOptions& options);
+int run_sled(const SledCommandOptions& options);
 int run_verify(const VerifyOptions& options);
 int run_diff(const DiffOptions& options);
 

@@ -86,4 +86,9 @@ const char* to_string(NopKind kind) {
   return "other";
 }
 
+std::string site_kind(const Probe& probe) {
+  const std::string kind = to_string(probe.facts.nop.kind);
+  return probe.section == kSledSection ? "sled-" + kind : kind;
+}
+
 }  // namespace reprobe

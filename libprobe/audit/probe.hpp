@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libprobe/audit/shift.hpp"
@@ -15,6 +16,9 @@
 #include "libprobe/notes/stapsdt.hpp"
 
 namespace reprobe {
+
+// Where `reprobe sled` puts sites.
+inline constexpr std::string_view kSledSection = ".text.reprobe";
 
 enum class Verdict {
   live,       // the note points at its probe
@@ -92,7 +96,9 @@ struct ProbeFile {
 [[nodiscard]] ProbeFile read_probes(const ElfFile& file);
 
 [[nodiscard]] const char* to_string(Verdict verdict);
-// The `kind` of list --json: "nop", "nop5", "nop10", "other".
 [[nodiscard]] const char* to_string(NopKind kind);
+// The `kind` of list --json: "nop", "nop5", "nop10", "other"; "sled-" before it where `reprobe
+// sled` put the site.
+[[nodiscard]] std::string site_kind(const Probe& probe);
 
 }  // namespace reprobe

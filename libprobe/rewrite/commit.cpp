@@ -143,6 +143,8 @@ Result<void> write_output(const Plan& plan, const CommitPlace& place, const Byte
     if (auto checked = check_edit(edit, input); !checked) return checked;
     if (auto written = writer.write(edit.offset.value, edit.after); !written) return written;
   }
+  const Size kept = plan.kept(input);
+  if (kept.value < input.size()) return writer.set_size(kept.value);
   return writer.write(input.size(), plan.appended());
 }
 

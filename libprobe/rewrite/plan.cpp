@@ -65,6 +65,7 @@ Result<FileOffset> Plan::append(const ByteSource& input, Bytes bytes, Size align
   if (!std::has_single_bit(align.value)) {
     return fail(ErrorCode::internal, "", "the alignment of appended bytes is not a power of two");
   }
+  if (cut_) return plan_error(input.size(), bytes.size(), "nothing follows where the file ends");
   const auto end = checked_add(input.size(), appended_.size());
   const auto rounded = end ? checked_add(*end, align.value - 1) : std::nullopt;
   if (!rounded) return plan_error(input.size(), bytes.size(), "the file would become too large");
@@ -80,6 +81,14 @@ Result<FileOffset> Plan::append(const ByteSource& input, Bytes bytes, Size align
   appended_.insert(appended_.end(), bytes.begin(), bytes.end());
   appended_why_.push_back(std::move(why));
   return FileOffset{at};
+}
+
+Result<void> Plan::cut(const ByteSource& input, Size size) {
+  if (size.value > input.size() || !appended_.empty()) {
+    return plan_error(size.value, 0, "the file cannot end there");
+  }
+  cut_ = size;
+  return {};
 }
 
 const std::vector<Edit>& Plan::edits() const {
@@ -113,6 +122,7 @@ Result<Bytes> apply(const Plan& plan, const ByteSource& input) {
     }
     std::ranges::copy(edit.after, output.begin() + static_cast<std::ptrdiff_t>(edit.offset.value));
   }
+  output.resize(static_cast<std::size_t>(plan.kept(input).value));
   output.insert(output.end(), plan.appended().begin(), plan.appended().end());
   return output;
 }

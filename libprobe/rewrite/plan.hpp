@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,19 @@ class Plan {
   [[nodiscard]] Result<FileOffset> append(const ByteSource& input, Bytes bytes, Size align,
                                           std::string why);
 
+  // The output ends after `size` bytes of the input: what gives a smaller file back. Errors
+  // (internal): larger than the input, bytes were appended.
+  [[nodiscard]] Result<void> cut(const ByteSource& input, Size size);
+
   // Sorted by offset. Not to be called by two threads at once: the first call may sort.
   [[nodiscard]] const std::vector<Edit>& edits() const;
   [[nodiscard]] const Bytes& appended() const { return appended_; }
   [[nodiscard]] const std::vector<std::string>& appended_why() const { return appended_why_; }
-  [[nodiscard]] bool empty() const { return edits_.empty() && appended_.empty(); }
+  [[nodiscard]] bool empty() const { return edits_.empty() && appended_.empty() && !cut_; }
+  // Bytes of the input that stay; the appended ones follow.
+  [[nodiscard]] Size kept(const ByteSource& input) const {
+    return cut_.value_or(Size{input.size()});
+  }
 
  private:
   Result<void> claim(std::uint64_t offset, std::uint64_t size);
@@ -44,6 +53,7 @@ class Plan {
   mutable std::vector<Edit> edits_;
   mutable bool sorted_{true};
   std::map<std::uint64_t, std::uint64_t> claimed_;  // offset -> size of every range stated
+  std::optional<Size> cut_;
   Bytes appended_;
   std::vector<std::string> appended_why_;
 };

@@ -10,19 +10,18 @@ class PlannedSource final : public ByteSource {
  public:
   PlannedSource(const ByteSource& input, const Plan& plan) : input_(input), plan_(plan) {}
 
-  std::uint64_t size() const override { return input_.size() + plan_.appended().size(); }
+  std::uint64_t size() const override { return kept() + plan_.appended().size(); }
 
   Result<ByteView> slice(FileOffset offset, Size size, std::string_view what) const override {
     const auto end = checked_add(offset.value, size.value);
     const auto appended = borrowed_source(plan_.appended());
     // Behind the input's end, or all in it and untouched: no copy. What lies nowhere is an error of
     // the part that would have to hold it.
-    if (offset.value >= input_.size())
-      return appended->slice({offset.value - input_.size()}, size, what);
+    if (offset.value >= kept()) return appended->slice({offset.value - kept()}, size, what);
     const auto edits = edits_in(offset.value, end.value_or(0));
-    if (!end || (*end <= input_.size() && edits.empty())) return input_.slice(offset, size, what);
+    if (!end || (*end <= kept() && edits.empty())) return input_.slice(offset, size, what);
 
-    const std::uint64_t in_input = std::min(*end, input_.size()) - offset.value;
+    const std::uint64_t in_input = std::min(*end, kept()) - offset.value;
     const auto first = input_.slice(offset, {in_input}, what);
     const auto second = appended->slice({0}, {size.value - in_input}, what);
     if (!first) return tl::unexpected(first.error());
@@ -34,6 +33,8 @@ class PlannedSource final : public ByteSource {
   }
 
  private:
+  std::uint64_t kept() const { return plan_.kept(input_).value; }
+
   // The edits that change a byte of [begin, end).
   std::span<const Edit> edits_in(std::uint64_t begin, std::uint64_t end) const {
     const std::vector<Edit>& edits = plan_.edits();

@@ -12,6 +12,7 @@
 #include "libprobe/notes/section_scan.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
+#include "libprobe/verify/compare_sleds.hpp"
 
 namespace reprobe {
 namespace {
@@ -237,6 +238,7 @@ void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vecto
 
 std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
                              const CompareOptions& options) {
+  if (has_sleds(after) && !has_sleds(before)) return compare_sleds(before, after);
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);

@@ -16,6 +16,8 @@ constexpr Size kLongest{15};
 // Far more than a stub holds: a way that does not come back by then is not proven.
 constexpr unsigned kMostSteps = 256;
 
+constexpr std::int64_t kGuard = 128;
+constexpr std::int64_t kReturnAddress = 8;
 // What a guarded sled has around it. The two have no effect together.
 constexpr std::array<std::uint8_t, 5> kLower{0x48, 0x8d, 0x64, 0x24, 0x80};  // lea -128(%rsp),%rsp
 constexpr std::array<std::uint8_t, 8> kRaise{0x48, 0x8d, 0xa4, 0x24,
@@ -46,14 +48,19 @@ Bytes masked(const CodeInstruction& code, ByteView bytes) {
 // (or their sleds) that they pass are kept.
 class Walker {
  public:
-  Walker(const ElfFile& file, const Decoder& decoder, VirtAddr at, const SledOf& site_at)
-      : file_(file), decoder_(decoder), site_at_(site_at), at_(at) {}
+  // `lower`: bytes by which the stack pointer is lower than in the original.
+  Walker(const ElfFile& file, const Decoder& decoder, VirtAddr at, const SledOf& site_at,
+         std::int64_t lower = 0)
+      : file_(file), decoder_(decoder), site_at_(site_at), at_(at), lower_(lower) {}
 
   // To the next instruction that does something, or to `goal`. False: there is none.
   bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
     for (; steps_ < kMostSteps; ++steps_) {
       if (at_ == goal) return true;
-      if (const auto site = site_at_(at_)) sites_.push_back(*site);
+      if (const auto site = site_at_(at_)) {
+        sites_.push_back(*site);
+        lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));
+      }
       code_ = decoder_.decode_operands(file_.bytes_at(at_, kLongest), at_);
       if (!code_ || code_->opaque) return false;
       visited_.push_back(at_);
@@ -77,6 +84,9 @@ class Walker {
   [[nodiscard]] ByteView bytes() const { return file_.bytes_at(code_->address, code_->size); }
   [[nodiscard]] std::vector<VirtAddr>& sites() { return sites_; }
   [[nodiscard]] const std::vector<VirtAddr>& visited() const { return visited_; }
+  [[nodiscard]] const std::vector<std::pair<VirtAddr, std::int64_t>>& lowers() const {
+    return lowers_;
+  }
 
  private:
   // Lower, nops, raise: in this order.
@@ -94,6 +104,8 @@ class Walker {
   const Decoder& decoder_;
   const SledOf& site_at_;
   VirtAddr at_;
+  std::int64_t lower_;
+  std::vector<std::pair<VirtAddr, std::int64_t>> lowers_;
   std::optional<CodeInstruction> code_;
   bool lowered_{};
   unsigned steps_{};
@@ -117,9 +129,9 @@ class FunctionComparer {
       const CodeInstruction& code = flow_.code[i];
       if (same_bytes(code)) continue;
       const bool inside = flow_.target_between(code.address, code.end());
-      const bool entered = is_target(code.address);
+      const bool entered = is_target(code.address) && !is_reaimed(code.address);
       const bool known = !entered && (visited_.contains(code.address.value) || is_dead(i));
-      if (!inside && (known || walk(code.address))) {
+      if (!inside && (known || walks(way_to(i)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
         add_finding(code.address, inside ? "a target inside the instruction" : why_);
@@ -136,6 +148,27 @@ class FunctionComparer {
   // A site that execution only reaches from the instruction before it is none.
   [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }
 
+  // Where the way to the instruction begins: the nops before it, a site among them, have no other.
+  [[nodiscard]] VirtAddr way_to(std::size_t i) const {
+    while (i != 0 && !is_target(flow_.code[i].address) &&
+           flow_.code[i - 1].kind == InstructionKind::nop) {
+      --i;
+    }
+    return flow_.code[i].address;
+  }
+
+  // Only branches of the function lead there in the original, and none of them does in the result:
+  // each stands where it stood and goes elsewhere, which is compared where it stands.
+  [[nodiscard]] bool is_reaimed(VirtAddr at) const {
+    if ((flow_.target(at) & ~kTargetSite) != kTargetBranch) return false;
+    return std::ranges::all_of(flow_.code, [&](const CodeInstruction& code) {
+      if (code.target != at) return true;
+      const auto now =
+          decoder_.decode_operands(after_.bytes_at(code.address, kLongest), code.address);
+      return now && now->kind == code.kind && now->target && now->target != at;
+    });
+  }
+
   // Filler behind the end of a block: nothing reaches it.
   [[nodiscard]] bool is_dead(std::size_t i) const {
     for (; flow_.complete && i != 0; --i) {
@@ -147,23 +180,37 @@ class FunctionComparer {
     return false;
   }
 
-  // Both ways from the address do the same until they meet.
-  bool walk(VirtAddr start) {
-    Walker old(before_, decoder_, start, site_of_);
-    Walker now(after_, decoder_, start, sled_of_);
+  // Both ways from the address do the same, and so do the branches that part on the way.
+  bool walks(VirtAddr start) {
+    std::vector<std::pair<VirtAddr, VirtAddr>> ways{{start, start}};
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      if (i == kMostSteps) return no("too many ways");
+      if (!walk(ways[i].first, ways[i].second, ways)) return false;
+    }
+    return true;
+  }
+
+  bool walk(VirtAddr from, VirtAddr from_now, std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
+    Walker old(before_, decoder_, from, site_of_);
+    Walker now(after_, decoder_, from_now, sled_of_);
     for (;;) {
       if (!old.settle(false)) return no("the original's way does not come back");
       // A guard that the original has itself is an instruction as any other.
       if (!now.settle(!is_guard_like(old))) return no("the result's way does not come back");
-      if (old.at() == now.at()) break;
-      if (!same(old.code(), old.bytes(), now)) return no("an instruction differs");
+      if (old.at() == now.at() && same_bytes(old.code())) break;
+      if (!same(old.code(), old.bytes(), now, ways)) return no("an instruction differs");
       if (old.code().ends_block()) break;
       old.next();
       now.next();
     }
     if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
     for (const VirtAddr at : old.visited()) visited_.insert(at.value);
+    keep_lowers(now);
     return true;
+  }
+
+  void keep_lowers(const Walker& walker) {
+    for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
   }
 
   static bool is_guard_like(const Walker& walker) {
@@ -171,19 +218,25 @@ class FunctionComparer {
   }
 
   // The same operation on the same operands. A call may go through a stub of sleds.
-  bool same(const CodeInstruction& old, ByteView old_bytes, Walker& now) {
+  bool same(const CodeInstruction& old, ByteView old_bytes, Walker& now,
+            std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
     const CodeInstruction& code = now.code();
     if (old.kind != code.kind || old.rip_target != code.rip_target) return false;
     if (old.kind == InstructionKind::call && old.target != code.target) {
-      Walker stub(after_, decoder_, *code.target, sled_of_);
-      const bool arrives = stub.settle(false, old.target) && stub.at() == *old.target;
+      Walker stub(after_, decoder_, *code.target, sled_of_, kReturnAddress);
+      const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
+      keep_lowers(stub);
       return arrives;
     }
-    if (old.target != code.target) return false;
-    if (old.kind == InstructionKind::conditional) {
+    if (old.kind == InstructionKind::conditional && old.target && code.target) {
+      const std::pair way{*old.target, *code.target};
+      if (way.first != way.second && std::ranges::find(ways, way) == ways.end()) {
+        ways.push_back(way);
+      }
       return condition(old, old_bytes) == condition(code, now.bytes());
     }
+    if (old.target != code.target) return false;
     return masked(old, old_bytes) == masked(code, now.bytes());
   }
 

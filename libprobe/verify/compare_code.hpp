@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,6 +23,8 @@ struct ComparedCode {
   // as [begin, end).
   std::vector<std::pair<VirtAddr, VirtAddr>> proven;
   std::vector<Finding> findings;  // rule verify-code
+  // Site -> bytes by which the stack pointer is lower at its sled than at the site.
+  std::map<std::uint64_t, std::int64_t> lower;
 };
 
 // Compares the function of `flow`, which was read from `before`, with what the result has there.

@@ -63,7 +63,9 @@ Bytes rewritten(const Bytes& original) {
 Result<Bytes> undo_of(const Bytes& bytes) {
   const auto file = ElfFile::open(borrowed_source(bytes));
   REQUIRE(file);
-  return undo(*file);
+  const auto plan = plan_undo(*file);
+  if (!plan) return tl::unexpected(plan.error());
+  return apply(*plan, file->source());
 }
 
 }  // namespace

@@ -97,7 +97,9 @@ class Emitter {
   Result<void> emit(const StubPlan& stub) {
     const VirtAddr start = next_;
     const std::size_t from = result_.code.size();
+    std::vector<VirtAddr>& steps = steps_.emplace_back();
     for (const StubStep& step : stub.steps) {
+      steps.push_back(next_);
       if (step.sled) {
         const SledBytes sled = sled_bytes(kind_, step.guarded);
         const std::int64_t lower = stub.lower + (step.guarded ? kRedZone : 0);
@@ -142,7 +144,7 @@ class Emitter {
         break;
       }
       case Patch::Form::relative:
-        return encode_relative(VirtAddr{patch.at.value + 4}, result_.stubs[patch.stub].start);
+        return encode_relative(VirtAddr{patch.at.value + 4}, steps_[patch.stub][patch.step]);
       case Patch::Form::hop: {
         const std::uint64_t distance = patch.hole.value - patch.at.value - 2;
         bytes = {kShort, std::byte{static_cast<std::uint8_t>(distance)}};
@@ -164,6 +166,7 @@ class Emitter {
   const SledPlan& plan_;
   SledKind kind_;
   VirtAddr next_;
+  std::vector<std::vector<VirtAddr>> steps_;  // of each stub, where each step begins
   EmittedSleds result_;
 };
 

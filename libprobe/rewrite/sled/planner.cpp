@@ -33,6 +33,7 @@ struct Run {
   std::size_t last{};  // inclusive; the padding behind it is not counted
   VirtAddr end;        // of the replaced bytes, padding included
   bool falls_through{};
+  std::vector<std::size_t> reaimed;  // instructions in it that are targets
 };
 
 }  // namespace
@@ -63,9 +64,11 @@ class FunctionPlanner {
     if (!flow_.complete) return Reason{"control flow not understood", flow_.why_incomplete};
     if (redirect(at)) return std::nullopt;
     const auto why = displace(at);
-    if (!why) return std::nullopt;
-    if (hop(at)) return std::nullopt;
-    return why;
+    if (!why || hop(at)) return std::nullopt;
+    may_reaim_ = true;
+    const bool done = !displace(at) || hop(at);
+    may_reaim_ = false;
+    return done ? std::nullopt : why;
   }
 
   [[nodiscard]] bool is_wanted_site(VirtAddr address) const {
@@ -160,16 +163,22 @@ class FunctionPlanner {
 
   // A run of at least `size` bytes that starts with instruction `first`. A run that has a site in
   // it must reach beyond instruction `through`.
-  Attempt<Run> run_from(std::size_t first, std::size_t through, std::uint64_t size) const {
-    Run run{first, first, start(first), true};
+  Attempt<Run> run_from(std::size_t first, std::size_t through, std::uint64_t size) {
+    Run run{first, first, start(first), true, {}};
     for (std::size_t i = first; i <= through || run.end.value - start(first).value < size; ++i) {
       if (i == flow_.code.size() || start(i) >= flow_.end()) return no("too few bytes");
-      if (i != first && is_target(start(i))) return no(target_words(start(i)), at_text(start(i)));
+      if (i != first && is_target(start(i))) {
+        if (!may_reaim_ || !can_reaim(i)) return no(target_words(start(i)), at_text(start(i)));
+        run.reaimed.push_back(i);
+      }
       if (const auto target = target_inside(start(i), end(i))) {
         return no(target_words(target->address), at_text(target->address));
       }
       if (const auto why = why_not_displaced(flow_.code[i])) {
         return no(*why + " in the window", at_text(start(i)));
+      }
+      if (flow_.code[i].target && planner_.reaimed_.contains(flow_.code[i].target->value)) {
+        return no("a branch to a target that has moved");
       }
       run.last = i;
       run.end = end(i);
@@ -181,7 +190,42 @@ class FunctionPlanner {
       break;
     }
     if (!planner_.is_free(start(first), run.end)) return no("another sled in the window");
+    for (const std::size_t target : run.reaimed) {
+      for (const std::size_t source : branches_to(start(target))) {
+        if (start(source) < run.end && end(source) > start(first)) {
+          return no(target_words(start(target)), at_text(start(target)));
+        }
+      }
+    }
     return run;
+  }
+
+  // Nothing but branches of the function that have room for any target leads there.
+  bool can_reaim(std::size_t i) {
+    TargetKinds kinds = flow_.target(start(i));
+    if (is_wanted_site(start(i)) && !is_planned(start(i))) kinds &= ~kTargetSite;
+    if (kinds != kTargetBranch) return false;
+    const std::vector<std::size_t> sources = branches_to(start(i));
+    return !sources.empty() && std::ranges::all_of(sources, [&](std::size_t source) {
+      const CodeInstruction& code = flow_.code[source];
+      const bool branch =
+          code.kind == InstructionKind::jump || code.kind == InstructionKind::conditional;
+      return branch && code.branch_field && code.branch_field->width == 4 &&
+             planner_.is_free(code.address, code.end());
+    });
+  }
+
+  // Indices of the direct branches to an address.
+  std::vector<std::size_t> branches_to(VirtAddr target) {
+    if (branches_.empty()) {
+      for (std::size_t i = 0; i < flow_.code.size(); ++i) {
+        if (flow_.code[i].target) branches_.emplace(flow_.code[i].target->value, i);
+      }
+    }
+    const auto [first, last] = branches_.equal_range(target.value);
+    std::vector<std::size_t> sources;
+    for (auto it = first; it != last; ++it) sources.push_back(it->second);
+    return sources;
   }
 
   // Bytes behind a block that nothing reaches.
@@ -238,9 +282,24 @@ class FunctionPlanner {
                  .at = start(run.first),
                  .size = Size{run.end.value - start(run.first).value},
                  .stub = planner_.plan_.stubs.size()});
+      reaim(run);
       add_stub(std::move(stub), Tactic::displace);
       return true;
     });
+  }
+
+  void reaim(const Run& run) {
+    for (const std::size_t target : run.reaimed) {
+      planner_.reaimed_.insert(start(target).value);
+      for (const std::size_t source : branches_to(start(target))) {
+        const CodeInstruction& branch = flow_.code[source];
+        add_patch({.form = Patch::Form::relative,
+                   .at = VirtAddr{branch.address.value + branch.branch_field->at},
+                   .size = Size{4},
+                   .stub = planner_.plan_.stubs.size(),
+                   .step = target - run.first});
+      }
+    }
   }
 
   // A window too short for `jmp rel32` reaches one nearby.
@@ -251,7 +310,8 @@ class FunctionPlanner {
       const Patch window{.form = Patch::Form::hop,
                          .at = start(run.first),
                          .size = Size{run.end.value - start(run.first).value}};
-      done = can_emit(stub) && (hop_into_padding(window, stub) || hop_over_run(window, stub));
+      done = can_emit(stub) &&
+             (hop_into_padding(window, run, stub) || hop_over_run(window, run, stub));
       return done;
     });
     return done;
@@ -275,7 +335,7 @@ class FunctionPlanner {
             static_cast<std::size_t>(last - flow_.code.begin())};
   }
 
-  bool hop_into_padding(const Patch& window, StubPlan& stub) {
+  bool hop_into_padding(const Patch& window, const Run& run, StubPlan& stub) {
     const auto [first, last] = around(window);
     for (std::size_t i = std::max<std::size_t>(first, 1); i < last; ++i) {
       if (!flow_.code[i - 1].ends_block() || !reaches(window, start(i))) continue;
@@ -290,14 +350,14 @@ class FunctionPlanner {
                  .at = start(i),
                  .size = Size{end(next).value - start(i).value},
                  .stub = planner_.plan_.stubs.size()};
-      finish_hop(window, hole, stub);
+      finish_hop(window, hole, run, stub);
       return true;
     }
     return false;
   }
 
   // Displaces a neighbour's run of ten bytes: the second five are the hole.
-  bool hop_over_run(const Patch& window, StubPlan& stub) {
+  bool hop_over_run(const Patch& window, const Run& site_run, StubPlan& stub) {
     const auto [first, last] = around(window);
     for (std::size_t i = first; i < last; ++i) {
       const VirtAddr hole{start(i).value + kJumpSize};
@@ -318,16 +378,17 @@ class FunctionPlanner {
                  .at = hole,
                  .size = Size{run->end.value - hole.value},
                  .stub = planner_.plan_.stubs.size()};
-      finish_hop(window, jump, stub);
+      finish_hop(window, jump, site_run, stub);
       return true;
     }
     return false;
   }
 
-  void finish_hop(Patch window, const Patch& hole, StubPlan& stub) {
+  void finish_hop(Patch window, const Patch& hole, const Run& run, StubPlan& stub) {
     window.hole = hole.at;
     add_patch(window);
     add_patch(hole);
+    reaim(run);
     add_stub(std::move(stub), Tactic::hop);
   }
 
@@ -359,6 +420,8 @@ class FunctionPlanner {
   SledPlanner& planner_;
   const FunctionFlow& flow_;
   std::span<const VirtAddr> sites_;
+  std::multimap<std::uint64_t, std::size_t> branches_;  // target -> instruction, once asked for
+  bool may_reaim_{};
 };
 
 const char* to_string(Tactic tactic) {

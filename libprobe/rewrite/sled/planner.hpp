@@ -22,8 +22,10 @@ enum class Tactic {
   in_place,     // the site's own nops hold the sled; no code moves
   call_target,  // the call behind the site goes to the stub, which jumps to the callee
   jump_target,  // the jump behind the site goes to the stub
-  displace,     // `jmp stub` over a run of instructions, which the stub holds
-  hop,          // a short jump to a `jmp stub` in a hole nearby
+  // `jmp stub` over a run of instructions, which the stub holds. Where a run without a target
+  // inside does not serve, the branches to that target are aimed at the stub too.
+  displace,
+  hop,  // a short jump to a `jmp stub` in a hole nearby
 };
 [[nodiscard]] const char* to_string(Tactic tactic);
 
@@ -48,7 +50,7 @@ struct StubPlan {
 struct Patch {
   enum class Form {
     jump,      // jmp rel32 to the stub; int3 behind it
-    relative,  // the 4 bytes of a call's or jump's operand: the stub
+    relative,  // the 4 bytes of a branch's operand: a step of the stub
     hop,       // jmp rel8 to `hole`; int3 behind it
     sled,      // the sled itself, nops behind it
   } form{};
@@ -56,6 +58,7 @@ struct Patch {
   Size size{};
   VirtAddr hole{};     // of a hop
   std::size_t stub{};  // index in SledPlan::stubs; not for Form::sled and Form::hop
+  std::size_t step{};  // Form::relative: where in the stub
 };
 
 struct PlannedSite {
@@ -108,6 +111,7 @@ class SledPlanner {
   SledPlan plan_;
   std::unordered_set<std::uint64_t> planned_;     // sites
   std::map<std::uint64_t, RefusedSite> refused_;  // by site
+  std::unordered_set<std::uint64_t> reaimed_;     // targets whose branches go to a stub now
   std::map<std::uint64_t, std::uint64_t> used_;   // begin -> end of every replaced range
 };
 

@@ -139,7 +139,7 @@ Result<Bytes> make_undo(const Plan& plan, const ByteSource& input) {
   return record;
 }
 
-Result<Bytes> undo(const ElfFile& file) {
+Result<Plan> plan_undo(const ElfFile& file) {
   const Section* section = file.section(kUndoSection);
   if (section == nullptr) {
     return fail(ErrorCode::refused, "", "the file has no sleds that can be taken out",
@@ -150,33 +150,37 @@ Result<Bytes> undo(const ElfFile& file) {
   Cursor cursor(*record);
   const ByteView magic = cursor.take(kMagic.size());
   if (cursor.failed() || as_text(magic) != kMagic) return malformed();
-  const std::uint64_t size = cursor.uleb();
+  const Size size{cursor.uleb()};
   const ByteView digest = cursor.take(kDigest);
-  if (cursor.failed() || size > file.source().size()) return malformed();
-  const auto kept = file.source().slice(FileOffset{0}, Size{size}, "the original's bytes");
-  if (!kept) return tl::unexpected(kept.error());
+  if (cursor.failed() || size.value > file.source().size()) return malformed();
 
-  Bytes original(kept->begin(), kept->end());
+  Plan plan;
   std::uint64_t at = 0;
   for (std::uint64_t count = cursor.uleb(); count != 0 && !cursor.failed(); --count) {
     const std::uint64_t distance = cursor.uleb();
     const ByteView before = cursor.take(cursor.uleb());
     const auto start = checked_add(at, distance);
-    if (cursor.failed() || !start || *start > size || before.size() > size - *start) {
+    if (cursor.failed() || before.empty() || !start || *start > size.value ||
+        before.size() > size.value - *start) {
       return malformed();
     }
-    std::ranges::copy(before, original.begin() + static_cast<std::ptrdiff_t>(*start));
+    auto done = plan.replace(file.source(), FileOffset{*start}, Bytes(before.begin(), before.end()),
+                             "the original's bytes");
+    if (!done) return tl::unexpected(done.error());
     at = *start + before.size();
   }
   if (cursor.failed() || !cursor.done()) return malformed();
-  const auto actual = sha256(original);
+  if (auto done = plan.cut(file.source(), size); !done) return tl::unexpected(done.error());
+  const auto original = apply(plan, file.source());
+  if (!original) return tl::unexpected(original.error());
+  const auto actual = sha256(*original);
   if (!actual) return tl::unexpected(actual.error());
   if (!std::ranges::equal(digest, *actual, {}, {},
                           [](unsigned char byte) { return std::byte{byte}; })) {
     return fail(ErrorCode::refused, "", "the file was changed after reprobe sled wrote it",
                 "take the sleds out before other tools rewrite the file");
   }
-  return original;
+  return plan;
 }
 
 }  // namespace reprobe

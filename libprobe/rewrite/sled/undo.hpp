@@ -20,8 +20,8 @@ inline constexpr std::string_view kUndoSection = ".reprobe.undo";
 // kept whole. Error internal: SHA-256 is not available.
 [[nodiscard]] Result<Bytes> make_undo(const Plan& plan, const ByteSource& input);
 
-// The original's bytes. Errors: refused (the file has no record, or its bytes are no longer those
-// that the record was made with), malformed (the record contradicts itself).
-[[nodiscard]] Result<Bytes> undo(const ElfFile& file);
+// What gives the original back. Errors: refused (the file has no record, or its bytes are no longer
+// those that the record was made with), malformed (the record contradicts itself).
+[[nodiscard]] Result<Plan> plan_undo(const ElfFile& file);
 
 }  // namespace reprobe

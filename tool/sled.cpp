@@ -1,0 +1,227 @@
+// reprobe sled: read -> flow -> plan -> apply -> verify -> commit; --undo gives the input back.
+
+#include "libprobe/rewrite/sled/sled.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "libprobe/rewrite/commit.hpp"
+#include "libprobe/rewrite/sled/undo.hpp"
+#include "tool/check.hpp"
+#include "tool/elf_input.hpp"
+#include "tool/exit_code.hpp"
+#include "tool/json.hpp"
+#include "tool/options.hpp"
+
+namespace reprobe {
+namespace {
+
+CommitOptions commit_options(const SledCommandOptions& options, const FileStamp& stamp) {
+  CommitOptions result;
+  result.stamp = stamp;
+  result.input = options.file;
+  if (!options.output.empty()) result.output = options.output;
+  result.allow_hard_links = options.break_hardlinks;
+  result.allow_signature = options.drop_signature;
+  result.allow_verity = options.drop_verity;
+  result.preserve_dates = options.preserve_dates;
+  return result;
+}
+
+// The probes of each site, in note order.
+std::multimap<VirtAddr, const Probe*> by_site(const ProbeFile& probes) {
+  std::multimap<VirtAddr, const Probe*> map;
+  for (const Probe& probe : probes.probes) map.emplace(probe.site, &probe);
+  return map;
+}
+
+Json plan_json(const SledCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
+               const SledResult& result) {
+  const auto map = by_site(probes);
+  const auto named = [&](VirtAddr site, const auto& fill) {
+    const auto [first, last] = map.equal_range(site);
+    Json items = Json::array();
+    for (auto it = first; it != last; ++it) {
+      Json item = {{"provider", it->second->note.provider}, {"name", it->second->note.name}};
+      fill(item);
+      items.push_back(std::move(item));
+    }
+    return items;
+  };
+  Json sites = Json::array();
+  for (const PlannedSite& site : result.sleds.sites) {
+    const auto moved = result.moved.find(site.site.value);
+    const VirtAddr to = moved == result.moved.end() ? site.site : moved->second;
+    for (Json& item : named(site.site, [&](Json& j) {
+           j["from"] = hex(site.site.value);
+           j["to"] = hex(to.value);
+           j["tactic"] = to_string(site.tactic);
+         })) {
+      sites.push_back(std::move(item));
+    }
+  }
+  Json refused = Json::array();
+  for (const RefusedSite& site : result.sleds.refused) {
+    for (Json& item : named(site.site, [&](Json& j) {
+           j["site"] = hex(site.site.value);
+           j["reason"] = site.reason;
+           if (!site.detail.empty()) j["detail"] = site.detail;
+         })) {
+      refused.push_back(std::move(item));
+    }
+  }
+  Json j = {{"schema", "reprobe.plan/1"},
+            {"file", options.file},
+            {"output", options.output.empty() ? options.file : options.output},
+            {"changed", !result.plan.empty()},
+            {"edits", edits_json(result.plan)},
+            {"appended", result.plan.appended().size()},
+            {"removed", Json::array()},
+            {"sites", std::move(sites)},
+            {"refused", std::move(refused)}};
+  if (const std::string id = file.build_id(); !id.empty()) {
+    j["build_id"] = {{"before", id}, {"after", id}};
+  }
+  return j;
+}
+
+void print_plan(const ProbeFile& probes, const SledResult& result) {
+  const auto map = by_site(probes);
+  const auto names = [&](VirtAddr site) {
+    std::string text;
+    const auto [first, last] = map.equal_range(site);
+    for (auto it = first; it != last; ++it) {
+      text += fmt::format("{}{}:{}", text.empty() ? "" : ", ", it->second->note.provider,
+                          it->second->note.name);
+    }
+    return printable(text);
+  };
+  for (const PlannedSite& site : result.sleds.sites) {
+    const auto moved = result.moved.find(site.site.value);
+    const VirtAddr to = moved == result.moved.end() ? site.site : moved->second;
+    fmt::print("sled {} at {:#x}: {} to {:#x}\n", names(site.site), site.site.value,
+               to_string(site.tactic), to.value);
+  }
+  for (const RefusedSite& site : result.sleds.refused) {
+    fmt::print("leave {} at {:#x}: {}{}\n", names(site.site), site.site.value, site.reason,
+               site.detail.empty() ? "" : " (" + site.detail + ")");
+  }
+  for (const Edit& edit : result.plan.edits()) {
+    fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);
+  }
+  for (const std::string& why : result.plan.appended_why()) fmt::print("append: {}\n", why);
+}
+
+// "FILE: sleds: 529/531 (99.6%)", and what was left, by reason.
+void say_coverage(const SledCommandOptions& options, const SledResult& result,
+                  const Terminal& terminal) {
+  const std::size_t done = result.sleds.sites.size();
+  const std::size_t all = done + result.sleds.refused.size();
+  terminal.info(
+      fmt::format("{}: sleds: {}/{} ({:.1f}%)", options.file, done, all,
+                  all == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(all)));
+  std::map<std::string, std::size_t> reasons;
+  for (const RefusedSite& site : result.sleds.refused) ++reasons[site.reason];
+  for (const auto& [reason, count] : reasons) {
+    terminal.info(fmt::format("{}: left as they are: {}: {}", options.file, count, reason));
+  }
+}
+
+struct Input {
+  FileStamp stamp;  // before it was read
+  ElfFile file;
+};
+
+Result<Input> open_input(const SledCommandOptions& options) {
+  const auto stamp = file_stamp(options.file);
+  auto source = map_input(options.file);
+  if (!source) return tl::unexpected(source.error());
+  if (!stamp) return tl::unexpected(stamp.error());
+  auto file = open_elf(std::move(*source));
+  if (!file) return tl::unexpected(file.error());
+  return Input{*stamp, std::move(*file)};
+}
+
+Result<int> undo_file(const SledCommandOptions& options, const Terminal& terminal) {
+  const auto input = open_input(options);
+  if (!input) return tl::unexpected(input.error());
+  const auto plan = plan_undo(input->file);
+  if (!plan) return tl::unexpected(plan.error());
+  const CommitOptions commit_as = commit_options(options, input->stamp);
+  if (auto allowed = check_committable(commit_as); !allowed) {
+    return tl::unexpected(allowed.error());
+  }
+  if (!options.dry_run) {
+    // plan_undo() has compared the SHA-256 of what it gives.
+    auto done = commit(*plan, input->file.source(), commit_as, {});
+    if (!done) return tl::unexpected(done.error());
+  }
+  if (options.common.json) {
+    print_json({{"schema", "reprobe.plan/1"},
+                {"file", options.file},
+                {"output", options.output.empty() ? options.file : options.output},
+                {"changed", true},
+                {"edits", edits_json(*plan)},
+                {"size", plan->kept(input->file.source()).value}});
+  }
+  terminal.info(fmt::format("{}: {} the original", options.file,
+                            options.dry_run ? "would give back" : "gave back"));
+  return kDone;
+}
+
+Result<int> sled_file(const SledCommandOptions& options, const Terminal& terminal) {
+  // read -> flow -> plan: nothing is written yet.
+  const auto input = open_input(options);
+  if (!input) return tl::unexpected(input.error());
+  const ProbeFile probes = read_probes(input->file);
+  SledOptions sled_options{.kind = options.kind, .guard = options.guard, .selected = {}};
+  if (!options.common.patterns.empty()) {
+    sled_options.selected = [&](const Probe& probe) {
+      return selected(options.common.patterns, probe.note);
+    };
+  }
+  const auto result = plan_sleds(input->file, probes, sled_options);
+  if (!result) return tl::unexpected(result.error());
+  warn_of_problems(options.file, input->file, terminal);
+  const CommitOptions commit_as = commit_options(options, input->stamp);
+  const bool copies = !options.output.empty();
+  if (!result->plan.empty() || copies) {
+    auto allowed = check_committable(commit_as);
+    if (!allowed) return tl::unexpected(allowed.error());
+  }
+  // apply -> verify -> commit.
+  if (!options.dry_run && (!result->plan.empty() || copies)) {
+    const CheckOptions check{.options = {}, .second_opinion = SecondOpinionMode::never};
+    auto done = commit(result->plan, input->file.source(), commit_as,
+                       [&](const std::filesystem::path& written) {
+                         return check_result(input->file, options.file, written, check, terminal);
+                       });
+    if (!done) return tl::unexpected(done.error());
+  }
+  if (options.common.json) {
+    print_json(plan_json(options, input->file, probes, *result));
+  } else if (options.dry_run) {
+    print_plan(probes, *result);
+  }
+  if (result->already) {
+    terminal.info(options.file + ": has its sleds already, nothing to change");
+    return kDone;
+  }
+  say_coverage(options, *result, terminal);
+  const bool none = result->sleds.sites.empty() && !result->sleds.refused.empty();
+  return none ? kRefused : kDone;
+}
+
+}  // namespace
+
+int run_sled(const SledCommandOptions& options) {
+  const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
+  const auto result = options.undo ? undo_file(options, terminal) : sled_file(options, terminal);
+  if (result) return *result;
+  terminal.error(options.file, result.error());
+  return exit_code(result.error().code);
+}
+
+}  // namespace reprobe
