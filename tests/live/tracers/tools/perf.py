@@ -40,16 +40,17 @@ def counts(file, keys, command, folder):
     add(file, folder)
     with open(EVENTS, encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        events = []
+        tried, events = [], []
         try:
             for provider, name in keys:
-                event = f"sdt_{provider}:{name}"
-                if not perf(folder, "probe", "-q", "-x", file, event).returncode:
-                    events.append(event)
+                tried.append(f"sdt_{provider}:{name}")
+                if not perf(folder, "probe", "-q", "-x", file, tried[-1]).returncode:
+                    events.append(tried[-1])
             said = perf(folder, "stat", "-x,", "-e", ",".join(events), "--", *command).stderr \
                 if events else ""
         finally:
-            for event in events:
+            # One that the kernel refused at its second site has an event at the first.
+            for event in tried:
                 perf(folder, "probe", "-q", "-d", event)
     hits = {}
     for provider, name in keys:
