@@ -67,6 +67,8 @@ class Golden:
             section_end=f"{notes.offset + notes.size:#x}", symtab_size=size_of(".symtab"),
             strtab_size=size_of(".strtab"), base_far=f"{elf.base + 0x100:#x}",
             id_section=f"{elf.sections[1].offset:#x}", arguments_1=elf.notes[0].arguments[1:],
+            first_argument_escaped=r"\x1b" + elf.notes[0].arguments.split()[0][1:],
+            counter=f"{elf.notes[2].semaphore:#x}",
             two_in_data=f"{elf.sites['two'] + 0x1000:#x}",
             two_wrapped=f"{elf.sites['two'] + elf.base + 16:#x}")
         if kind.endswith("relocations"):
@@ -128,7 +130,7 @@ def audit_text(file, poke):
     severities = [finding.severity for finding in findings]
     probes = len([name for name in file.rows if name not in poke.without])
     text = ""
-    if findings:
+    if findings or poke.tracers:
         text += f"app: {count(len(findings), 'finding')}, {count(probes, 'probe')}\n"
         text += "".join(finding_text(finding, file.numbers) for finding in findings)
     errors, warnings = severities.count("error"), severities.count("warning")

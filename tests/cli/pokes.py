@@ -34,6 +34,7 @@ class Poke:
     problems: list = field(default_factory=list)  # of the reader: warnings; audit: elf-malformed
     silent_audit: bool = False                    # ... which the audit does not report
     findings: list = field(default_factory=list)  # of the audit; note-*: warnings of list
+    tracers: bool = False                         # a tracer fails, though there is no finding
     gone: Finding = None                          # what the audit says about demo:gone
     unknown: int = 0                              # probes that the audit cannot judge
     fix: str = None                               # what fix says it did
@@ -116,6 +117,28 @@ def ambiguous(name, *evidence, site=None):
                    "--remove-ambiguous -p PROVIDER:NAME removes it")
 
 
+def argument_operand(about, arguments):
+    return Finding("note", "argument-operand", about,
+                   "an argument has an operand that no tracer is known to read",
+                   [f"{arguments}, at 1 of 1 site"],
+                   "pass an integer: sys/sdt.h writes an operand of the assembler")
+
+
+def name_as_argument(about, text):
+    """`text`, a part of the probe's name, stands where the arguments do: {64: ..., 32: ...}. On
+    x86-64 it is a symbol without a size; on s390 no operand at all."""
+    return {64: Finding("warning", "argument-size-missing", about,
+                        "an argument has no size: libbpf refuses the probe, bcc skips the argument",
+                        [f"{text}, at 1 of 1 site"],
+                        "write the size, as in -4@(%rax); sys/sdt.h does"),
+            32: argument_operand(about, text)}
+
+
+def counter(rule, name, message, evidence, hint):
+    return Finding("error", rule, f"demo:{name} site {{{name}}} note {{{name}_note}}", message,
+                   [evidence], hint)
+
+
 GONE = dangling("gone", "{gone} lies in no section")
 GONE_BY_RELOCATION = dangling("gone", "the kept relocation of the location is R_*_NONE: the linker "
                               "discarded its section")
@@ -169,9 +192,12 @@ row("plain", "e_machine", 0, head="ELF64 little-endian EM_0", only=64, rows={"al
     unknown=3)
 row("plain", "e_machine", 183, head="ELF64 little-endian aarch64", only=64,
     rows={"all": dict(VERDICT="ambiguous", KIND="other")},
-    findings=[ambiguous(name, f"no nop at {spot}")
-              for name, spot in [("one", "one+{step}"), ("two", "function at {two_start}+{step}"),
-                                 ("three", "three+{step}")]])
+    findings=[  # nor are the arguments of that machine
+        argument_operand("demo:one site {one} note {one_note}", "-4@%edi, 8@%rsi"),
+        ambiguous("one", "no nop at one+{step}"),
+        ambiguous("two", "no nop at function at {two_start}+{step}"),
+        argument_operand("demo:three site {three} note {three_note}", "8@-16(%rbp)"),
+        ambiguous("three", "no nop at three+{step}")])
 
 row("plain", "e_phoff", 0,
     error="[e_phoff] no program header table; expected the offset of 4 entries, found 0")
@@ -225,7 +251,8 @@ row("plain", "e_ehsize", 0)  # the size follows from the class
 
 # The PT_LOAD of the code. Where it leads to no bytes, nothing can be said about the sites.
 row("plain", "text_load.p_type", 0, rows={"all": NO_BYTES}, unknown=3)
-row("plain", "text_load.p_flags", 4)  # .text is executable still
+# .text is executable still, and whoever asks the segments attaches nothing.
+row("plain", "text_load.p_flags", 4, tracers=True)
 row("plain", "text_load.p_offset", HUGE, rows={"all": NO_BYTES}, unknown=3, problems=[
     "[program header 1] contents lie outside the file; expected an end up to {size}, found "
     "{huge}+{text_size}"])
@@ -239,14 +266,23 @@ row("plain", "text_load.p_filesz", 0x100000, problems=[
 row("plain", "text_load.p_filesz", HUGE, problems=[
     "[program header 1] contents lie outside the file; expected an end up to {size}, found "
     "{text}+{huge}"])
-row("plain", "text_load.p_memsz", HUGE)
+# The first segment that holds the counter's address is this one now, with no bytes there.
+row("plain", "text_load.p_memsz", HUGE, findings=[counter(
+    "semaphore-nobits", "three",
+    "the counter has no bytes in the file (.bss): the kernel cannot raise it",
+    "counter of demo:three at {counter}",
+    'define PROVIDER_NAME_semaphore with __attribute__((section(".probes")))')])
 row("plain", "text_load.p_align", 3)
 
 # The header of .text. Addresses lead to bytes through segments; sections only say what is code.
 row("plain", ".text.sh_name", 0xffff, rows={"two": dict(FUNCTION="-")}, problems=[
     "[section 4] name is not in the string table; expected a string before {names}, found sh_name "
     "0xffff"])
-row("plain", ".text.sh_type", 8, rows={"all": NO_BYTES}, unknown=3)
+# SHT_NOBITS is what a debug file has for code.
+row("plain", ".text.sh_type", 8, rows={"all": NO_BYTES}, unknown=3, findings=[Finding(
+    "note", "debug-file", "",
+    "the code is not in this file: whether its probes are live cannot be told here", ["3 probes"],
+    "audit the program or library that this debug file belongs to")])
 row("plain", ".text.sh_addralign", 0)
 row("plain", ".text.sh_offset", HUGE, problems=[
     "[section 4] contents lie outside the file; expected an end up to {size}, found "
@@ -477,32 +513,55 @@ row("plain", "two.base", HUGE, only=64,
               ambiguous("two", "no nop at {two_wrapped}, but one at {two}, the location without the "
                         "base", site="{two_wrapped}")],
     left=["1 of 3 notes stand on a nop only without the base"])
-row("plain", "three.semaphore", 0, rows={"three": dict(SEMAPHORE="-")}, fix=REWROTE)
-row("plain", "three.semaphore", HUGE, rows={"three": dict(SEMAPHORE="{huge}")}, fix=REWROTE)
-row("plain", "two.semaphore", 2, rows={"two": dict(SEMAPHORE="0x2")}, fix=REWROTE)
+row("plain", "three.semaphore", 0, rows={"three": dict(SEMAPHORE="-")}, fix=REWROTE,
+    findings=[counter("semaphore-undefined", "three",
+                      "the note names no counter, but the file defines one: no tracer raises it",
+                      "demo_three_semaphore is at {counter}",
+                      "reprobe fix takes the address from the symbol")])
+
+
+def counter_dangling(name, address, why):
+    return counter("semaphore-dangling", name,
+                   "the note's counter is not in the file: its section was dropped by the linker",
+                   f"counter of demo:{name} at {address}: {why}",
+                   "reprobe fix clears the field, or takes the symbol PROVIDER_NAME_semaphore")
+
+
+row("plain", "three.semaphore", HUGE, rows={"three": dict(SEMAPHORE="{huge}")}, fix=REWROTE,
+    findings=[counter_dangling("three", "{huge}",
+                               "libbpf refuses the probe: the address is in no segment")])
+row("plain", "two.semaphore", 2, rows={"two": dict(SEMAPHORE="0x2")}, fix=REWROTE,
+    findings=[counter_dangling("two", "0x2", "it stands in the file's headers")])
 
 # The strings.
 row("plain", "two.provider", b"\x1b[2J", rows={"two": dict(PROBE=r"\x1b[2J:two")})
 row("plain", "two.probe", b"\xff\xfe\n", rows={"two": dict(PROBE=r"demo:\xff\xfe\x0a")})
 row("plain", "two.probe", b"\xc2\x9bm", rows={"two": dict(PROBE=r"demo:\xc2\x9bm")})
 row("plain", "two.probe", "\u00fcx".encode(), rows={"two": dict(PROBE="demo:\u00fcx")})
-row("plain", "one.arguments", b"\x1b", rows={"one": dict(ARGUMENTS=r"\x1b{arguments_1}")})
+row("plain", "one.arguments", b"\x1b", rows={"one": dict(ARGUMENTS=r"\x1b{arguments_1}")},
+    findings=[argument_operand("demo:one site {one} note {one_note}", "{first_argument_escaped}")])
 SHIFTED = "descsz of the note; expected {two_descsz_1}, found {two_descsz}"
 ZEROS = "it counts zero bytes behind the arguments' NUL, as padding is"
-row("plain", "two.provider", b"\0emo", rows={"two": dict(PROBE=":emo", ARGUMENTS="two")},
-    findings=[note_rule("note-name", ":emo site {two} note {two_note}",
-                        "provider of the probe; expected some text, found none",
-                        severity="warning"),
-              note_rule("note-descsz", ":emo site {two} note {two_note}", SHIFTED, ZEROS)],
-    fix=REWROTE)
-row("plain", "two.provider", b"de\0o", rows={"two": dict(PROBE="de:o", ARGUMENTS="two")},
-    findings=[note_rule("note-descsz", "de:o site {two} note {two_note}", SHIFTED, ZEROS)],
-    fix=REWROTE)
-row("plain", "two.probe", b"\0wo", rows={"two": dict(PROBE="demo:", ARGUMENTS="wo")},
-    findings=[note_rule("note-name", "demo: site {two} note {two_note}",
-                        "name of the probe; expected some text, found none"),
-              note_rule("note-descsz", "demo: site {two} note {two_note}", SHIFTED, ZEROS)],
-    fix=REWROTE, left=["note-name: name of the probe; expected some text, found none"])
+for bits in (64, 32):
+    row("plain", "two.provider", b"\0emo", only=bits,
+        rows={"two": dict(PROBE=":emo", ARGUMENTS="two")},
+        findings=[name_as_argument(":emo site {two} note {two_note}", "two")[bits],
+                  note_rule("note-name", ":emo site {two} note {two_note}",
+                            "provider of the probe; expected some text, found none",
+                            severity="warning"),
+                  note_rule("note-descsz", ":emo site {two} note {two_note}", SHIFTED, ZEROS)],
+        fix=REWROTE)
+    row("plain", "two.provider", b"de\0o", only=bits,
+        rows={"two": dict(PROBE="de:o", ARGUMENTS="two")},
+        findings=[name_as_argument("de:o site {two} note {two_note}", "two")[bits],
+                  note_rule("note-descsz", "de:o site {two} note {two_note}", SHIFTED, ZEROS)],
+        fix=REWROTE)
+    row("plain", "two.probe", b"\0wo", only=bits, rows={"two": dict(PROBE="demo:", ARGUMENTS="wo")},
+        findings=[name_as_argument("demo: site {two} note {two_note}", "wo")[bits],
+                  note_rule("note-name", "demo: site {two} note {two_note}",
+                            "name of the probe; expected some text, found none"),
+                  note_rule("note-descsz", "demo: site {two} note {two_note}", SHIFTED, ZEROS)],
+        fix=REWROTE, left=["note-name: name of the probe; expected some text, found none"])
 NO_NUL = "end of the arguments; expected a NUL in descsz {two_descsz}, found none"
 row("plain", "two.provider_nul", ord("x"), rows={"two": dict(PROBE="demoxtwo:")},
     findings=[note_rule("note-name", "demoxtwo: site {two} note {two_note}",
@@ -512,8 +571,10 @@ row("plain", "two.provider_nul", ord("x"), rows={"two": dict(PROBE="demoxtwo:")}
 row("plain", "two.probe_nul", ord("x"), rows={"two": dict(PROBE="demo:twox")},
     findings=[note_rule("note-args-nul", "demo:twox site {two} note {two_note}", NO_NUL)],
     fix=REWROTE)
-row("plain", "two.arguments_nul", ord("x"), rows={"two": dict(ARGUMENTS="x")},
-    findings=[note_rule("note-args-nul", TWO, NO_NUL)], fix=REWROTE)
+for bits in (64, 32):
+    row("plain", "two.arguments_nul", ord("x"), only=bits, rows={"two": dict(ARGUMENTS="x")},
+        findings=[name_as_argument(TWO, "x")[bits], note_rule("note-args-nul", TWO, NO_NUL)],
+        fix=REWROTE)
 row("plain", "two.padding", b"\1",
     findings=[note_rule("note-padding", TWO,
                         "padding of the note; expected zeros, found other bytes",
