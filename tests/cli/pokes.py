@@ -66,12 +66,12 @@ RULES = {
     "note-align": ("readelf, eu-readelf, gdb, perf and bcc pad by sh_addralign: where the notes are "
                    "laid out otherwise they lose those behind the first; BOLT reads a layout of 4 "
                    "only", FIX),
-    "note-alloc": ("perf and systemtap skip the whole section; gdb warns", RELINK),
-    "note-sections": ("libbpf, perf and LTTng read the first only", RELINK),
+    "note-alloc": ("perf and systemtap skip the whole section; gdb warns", FIX),
+    "note-sections": ("libbpf, perf and LTTng read the first only", FIX),
     "note-section-type": ("no tracer reads it", RELINK),
     "note-unreadable": ("no tracer reads it", RELINK),
     "note-truncated": ("every tracer loses it and what follows", RELINK),
-    "note-foreign": ("libbpf refuses every attach to the file", RELINK),
+    "note-foreign": ("libbpf refuses every attach to the file", FIX),
     "note-namesz": ("gdb, perf and bcc skip the note", FIX),
     "note-type": ("perf stops reading there; libbpf refuses every attach to the file; gdb, "
                   "eu-readelf, systemtap and bcc skip the note", FIX),

@@ -21,19 +21,22 @@ ROOT = os.geteuid() == 0
 GOOD, DEAD = golden(), golden(dead=True)
 write("good", GOOD.data, 0o755)
 write("dead", DEAD.data, 0o755)
-COMMANDS = ["list", "audit", "fix", "verify"]
+COMMANDS = ["list", "audit", "fix", "diff", "sled", "verify"]
 
 # --- Help, usage, version -------------------------------------------------------------------------
 
+OUTPUT = ["--json", "-p,--probe", "-q,--quiet", "-v,--verbose", "--color"]
+IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks", "--drop-signature",
+            "--drop-verity", "FILE"]
 OPTIONS = {
-    "list": ["--json", "-p,--probe", "-q,--quiet", "-v,--verbose", "--color", "FILE"],
-    "audit": ["--json", "--sarif", "--consumers", "-p,--probe", "-q,--quiet", "-v,--verbose",
-              "--color", "PATH"],
-    "fix": ["--json", "-p,--probe", "-o,--output", "--dry-run", "--in-place", "--build-id",
-            "--remove-ambiguous", "--preserve-dates", "--break-hardlinks", "--drop-signature",
-            "--drop-verity", "--second-opinion", "FILE"],
-    "verify": ["--json", "--remove-ambiguous", "--new-build-id", "--second-opinion", "BEFORE",
-               "AFTER"]}
+    "list": [*OUTPUT, "--deps", "--root", "FILE"],
+    "audit": [*OUTPUT, "--sarif", "--consumers", "PATH"],
+    "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
+            "--skip", "--from-debug", "--second-opinion"],
+    "diff": [*OUTPUT, "OLD", "NEW"],
+    "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo"],
+    "verify": [*OUTPUT, "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
+               "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
     for flag in ["--help", "-h"]:
         found = t.run(command, flag)
@@ -46,6 +49,9 @@ for command in COMMANDS:
         for option in OPTIONS[command]:
             t.check(f"{what}: {option}", re.search(rf"^  {re.escape(option)}\b", found.out, re.M),
                     found.out)
+        shown = re.findall(r"^  ((?:-\w,)?--[a-z-]+|[A-Z]+(?= ))", found.out, re.M)
+        t.same(f"{what}: nothing else", sorted(OPTIONS[command]),
+               sorted(set(shown) - {"-h,--help", "TEXT"}))
 found = t.run("--help")
 t.same("--help: exit and stderr", (0, ""), (found.code, found.err))
 t.check("--help: all commands", all(re.search(rf"^  {c} ", found.out, re.M) for c in COMMANDS) and
