@@ -113,7 +113,23 @@ class RoomFinder {
     const auto least = align_up(file_.source().size(), std::max(request_.align.value, kBlockAlign));
     const auto page = align_up(map_.end.value, map_.page);
     if (!least || !page) return too_high();
+    if (const auto offset = at_distance(*least + place, *page + place, kBlockAlign)) {
+      return laid_out({*offset + *request_.distance}, {*offset}, first);
+    }
     return laid_out({*page + (*least + place) % map_.page}, {*least + place}, first);
+  }
+
+  // The first offset from `least` on, and a multiple of `align` behind it, at which the wanted
+  // distance gives an address from `lowest` on. Nothing where that costs too many bytes.
+  [[nodiscard]] std::optional<std::uint64_t> at_distance(std::uint64_t least, std::uint64_t lowest,
+                                                         std::uint64_t align) const {
+    if (!request_.distance || *request_.distance % map_.page != 0) return std::nullopt;
+    const std::uint64_t address = least + *request_.distance;
+    if (address < least || address >= top_of_memory(file_.header().is64)) return std::nullopt;
+    if (address >= lowest) return least;
+    const auto more = align_up(lowest - address, align);
+    if (!more || *more > kMostShared) return std::nullopt;
+    return least + *more;
   }
 
   // GNU strip and objcopy put a segment that begins with the table directly behind the loaded bytes
@@ -126,6 +142,9 @@ class RoomFinder {
     const auto offset =
         checked_add(file_.source().size(), (address - file_.source().size()) % map_.page);
     if (!offset) return too_high();
+    if (const auto shared = at_distance(*offset, *page, map_.page)) {
+      return laid_out({*shared + *request_.distance}, {*shared}, table);
+    }
     return laid_out({address}, {*offset}, table);
   }
 

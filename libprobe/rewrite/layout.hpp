@@ -33,7 +33,13 @@ struct RoomRequest {
   Size size;                // an upper bound of the contents, not 0
   Size align{16};           // of their first byte; a power of two up to 4096
   Size reach{kReachRel32};  // no two loaded bytes, the room's included, lie further apart
+  // Address minus offset that the room should have, modulo 2^64: perf reckons with one for all
+  // sites of a file. It is kept where the file need not grow by more than kMostShared for it.
+  std::optional<std::uint64_t> distance{};
 };
+
+// A .bss is that much longer than what the file has behind its loaded bytes.
+inline constexpr std::uint64_t kMostShared = 0x8000;
 
 // Where the new bytes will stand. Decided before they are known, from an upper bound of their size,
 // because code refers to its own address.

@@ -128,13 +128,27 @@ class SledMaker {
     if (!sizes) return tl::unexpected(sizes.error());
     Size wanted = stubs_size(result_.sleds, options_.kind);
     wanted.value += sizes->eh_frame.value + sizes->eh_frame_hdr.value + 3 * kTableAlign;
-    const auto room = find_room(file_, {.size = wanted, .align = kRoomAlign});
+    const auto room = find_room(
+        file_, {.size = wanted, .align = kRoomAlign, .distance = distance_of_base(file_)});
     if (!room) return tl::unexpected(room.error());
     const auto sleds = emit_sleds(file_, result_.sleds, options_.kind, room->address);
     if (!sleds) return tl::unexpected(sleds.error());
     auto done = fill_room(*headers, *room, *sleds, *sizes);
     if (!done) return done;
+    base_ = probes_.base.value_or(VirtAddr{0});
+    if (base_is_far(*room, sleds->sites.size())) {
+      done = move_base(result_.plan, *headers, file_, {room->address, room->offset});
+      if (!done) return done;
+      base_ = room->address;
+    }
     return finish(*headers, *sleds);
+  }
+
+  // The base belongs where most sites are (base_section.hpp).
+  [[nodiscard]] bool base_is_far(const Room& room, std::size_t moved) const {
+    const auto distance = distance_of_base(file_);
+    return distance && *distance != room.address.value - room.offset.value &&
+           moved > sites_.size() - moved;
   }
 
   [[nodiscard]] VirtAddr first_code() const { return sites_.begin()->first; }
@@ -209,8 +223,7 @@ class SledMaker {
                                       "the stubs among the functions that unwinders find")
                             : Result<void>{};
     if (!done) return done;
-    done = move_notes(result_.plan, headers, file_, probes_, notes_, sleds.sites,
-                      probes_.base.value_or(VirtAddr{0}));
+    done = move_notes(result_.plan, headers, file_, probes_, notes_, sleds.sites, base_);
     if (!done) return done;
     for (const auto& [site, moved] : sleds.sites) result_.moved.emplace(site, moved.sled);
     done = write_debug_frame(headers);
@@ -276,6 +289,7 @@ class SledMaker {
   const Section& notes_;
   UnwindWriter unwind_;
   Sites sites_;
+  VirtAddr base_;  // of all notes
   Bytes old_debug_frame_;
   Bytes debug_frame_;  // of the stubs
   std::optional<std::pair<VirtAddr, Bytes>> table_edit_;

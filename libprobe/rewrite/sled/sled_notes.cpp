@@ -4,6 +4,8 @@
 
 #include "libprobe/rewrite/file_ranges.hpp"
 #include "libprobe/rewrite/note_section.hpp"
+#include "libprobe/rewrite/repairs/state.hpp"
+#include "libprobe/rewrite/section_symbols.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
 
 namespace reprobe {
@@ -51,10 +53,36 @@ Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probe
       !std::ranges::all_of(probes.probes, [](const Probe& p) { return p.note.canonical; })) {
     return refuse("the notes are not canonical");
   }
+  if (std::ranges::any_of(probes.probes, base_is_in_doubt)) {
+    return refuse("notes whose sites are in doubt: the file was moved");
+  }
   if (const auto sharer = FileRanges(file).sharer(*notes)) {
     return refuse("the notes overlap " + *sharer, "");
   }
   return notes;
+}
+
+std::optional<std::uint64_t> distance_of_base(const ElfFile& file) {
+  const Section* base = file.section(kBaseSection);
+  if (base == nullptr) return std::nullopt;
+  return base->addr.value - base->offset.value;
+}
+
+Result<void> move_base(Plan& plan, SectionTable& headers, const ElfFile& file,
+                       const EmptyPlace& place) {
+  const Section* base = file.section(kBaseSection);
+  if (base == nullptr) return fail(ErrorCode::internal, "", "no base to move");
+  if (names_loaded_symbol(file, base->index)) {
+    return refuse("a loaded symbol belongs to .stapsdt.base, which must follow the sleds", "");
+  }
+  const std::string why = ".stapsdt.base has the sleds' distance between address and offset";
+  if (auto done = move_symbols(plan, file, *base, place.address, why); !done) return done;
+  for (auto done : {headers.set(*base, SectionField::addr, place.address.value, why),
+                    headers.set(*base, SectionField::offset, place.offset.value, why),
+                    headers.set(*base, SectionField::size, 0, why)}) {
+    if (!done) return done;
+  }
+  return {};
 }
 
 Result<void> move_notes(Plan& plan, SectionTable& headers, const ElfFile& file,
