@@ -37,7 +37,7 @@ void section_order(const ElfFile& file, const ProbeFile& probes, std::vector<Fin
   out.push_back(std::move(finding));
 }
 
-// perf names its cache's folders by the build-id and takes those of 16 to 20 bytes only
+// perf names its cache's folders by the build-id and takes those of 16 bytes or more
 // (build-id.c, lsdir_bid_tail_filter); without one it adds nothing. Tried with perf 6.1.
 void build_id(const ElfFile& file, std::vector<Finding>& out) {
   constexpr std::size_t kShortest = 16;
@@ -53,7 +53,7 @@ void build_id(const ElfFile& file, std::vector<Finding>& out) {
             "the file's probes");
   if (bytes != 0) {
     finding.evidence.push_back(
-        fmt::format("{}, perf wants 16 to 20: {}", plural(bytes, "byte"), id));
+        fmt::format("{}, perf wants 16 or more: {}", plural(bytes, "byte"), id));
   }
   finding.hint = "link with -Wl,--build-id=sha1";
   out.push_back(std::move(finding));

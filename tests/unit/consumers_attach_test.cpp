@@ -146,6 +146,32 @@ TEST_CASE("a short build-id, and none of perf's probes") {
   CHECK(judged(elf.build()).failures("perf", 0) == "list:build-id");
 }
 
+// Tried with perf 6.1: `perf list sdt` after `perf buildid-cache --add`.
+TEST_CASE("the sizes of build-ids that perf lists") {
+  const auto [size, listed] =
+      GENERATE(std::pair<std::size_t, bool>{8, false}, std::pair<std::size_t, bool>{15, false},
+               std::pair<std::size_t, bool>{16, true}, std::pair<std::size_t, bool>{17, true},
+               std::pair<std::size_t, bool>{20, true}, std::pair<std::size_t, bool>{32, true});
+  ElfBuilder elf;
+  elf.section(
+      {.name = ".note.gnu.build-id",
+       .type = SHT_NOTE,
+       .align = 4,
+       .bytes = elf.note(std::string_view("GNU", 4), NT_GNU_BUILD_ID, Bytes(size, std::byte{7}))});
+  const auto text = elf.section({.name = ".text",
+                                 .flags = SHF_ALLOC | SHF_EXECINSTR,
+                                 .addr = 0x1000,
+                                 .bytes = bytes_of({0x90, 0xc3})});
+  elf.load(PF_R | PF_X, text);
+  elf.section({.name = ".note.stapsdt",
+               .type = SHT_NOTE,
+               .align = 4,
+               .bytes = elf.stapsdt({.location = 0x1000, .provider = "demo", .name = "a"})});
+  const Judged file = judged(elf.build());
+  CAPTURE(size);
+  CHECK((file.failures("perf", 0).find("build-id") == std::string::npos) == listed);
+}
+
 TEST_CASE("perf keeps nothing where the last note repeats an earlier one") {
   ProgramBuilder program;
   program.probes = {note(0x1000, "a", "4@$1"), note(0x1000, "a", "4@$2")};

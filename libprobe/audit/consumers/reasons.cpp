@@ -27,7 +27,7 @@ constexpr std::array kReasons{
     Reason{reason::scan_stopped, "its scan of the section ends before this note"},
     Reason{reason::base_missing, "it needs the section .stapsdt.base and finds no probe without"},
     Reason{reason::base_position, "it crashes on a .stapsdt.base at the start of the code"},
-    Reason{reason::build_id, "it lists probes of files with a build-id of 20 bytes only"},
+    Reason{reason::build_id, "it lists probes of files with a build-id of at least 16 bytes only"},
     Reason{reason::last_repeats,
            "the last note says the same as an earlier one, which makes it drop all probes of the "
            "file"},
