@@ -43,7 +43,9 @@ bool size_unknown(const Place& at) {
   return !at.argument.size && at.argument.kind != Argument::Kind::other;
 }
 
-bool is_float(const Place& at) { return at.argument.type.starts_with('f'); }
+bool is_float_type(const Argument& argument) { return argument.type.starts_with('f'); }
+
+bool is_float(const Place& at) { return is_float_type(at.argument); }
 
 bool odd_size(const Place& at) {
   const int size = std::abs(at.argument.size.value_or(0));
@@ -66,6 +68,15 @@ bool special_register(const Place& at) {
 // gcc -masm=intel: "DWORD PTR 16[rsp]", "edi"; or a bare number.
 bool not_att(const Place& at) {
   return is_x86(at.machine) && at.argument.operand.find_first_of("%$") == std::string::npos;
+}
+
+// "%fs:16(%rdx)", a thread-local variable, and "8(,%rax,4)", which has no base. Where a symbol is
+// the base, names_symbol() tells.
+bool not_addressable(const Place& at) {
+  const std::string_view operand = at.argument.operand;
+  if (!is_x86(at.machine) || at.argument.kind != Argument::Kind::memory) return false;
+  return operand.find(':') != std::string_view::npos ||
+         operand.find("(,") != std::string_view::npos;
 }
 
 // A symbol's address or what is there: "sym(%rip)", "$sym".
@@ -147,6 +158,9 @@ constexpr std::array kRules{
                  "an argument is named by a symbol: libbpf refuses the probe, gdb lists it without "
                  "arguments",
                  "pass the value through a local variable that is not constant"},
+    ArgumentRule{"argument-operand", Severity::note, not_addressable,
+                 "an argument has an operand that no tracer is known to read",
+                 "pass the value through a local variable that is not constant"},
     ArgumentRule{"argument-number", Severity::warning, number_form,
                  "an argument has a hexadecimal or composed number: libbpf refuses the probe, gdb "
                  "lists it without arguments",
@@ -171,7 +185,9 @@ struct Hits {
     constexpr std::size_t kLong = 60;
     if (first == nullptr) first = &probe;
     std::string text = argument.operand.substr(0, kLong);
-    if (argument.size) text.insert(0, fmt::format("{}@", *argument.size));
+    if (argument.size) {
+      text.insert(0, fmt::format("{}{}@", *argument.size, is_float_type(argument) ? "f" : ""));
+    }
     if (std::ranges::find(texts, text) != texts.end()) return;
     more = texts.size() == kShown;
     if (!more) texts.push_back(std::move(text));

@@ -38,8 +38,8 @@ TEST_CASE("arguments that some tracer does not read", "[audit]") {
       GENERATE(std::pair<const char*, const char*>{"%rax", "warning argument-size-missing"},
                std::pair<const char*, const char*>{"8@%rax %rdx", "warning argument-size-missing"},
                std::pair<const char*, const char*>{"(%rax)", "warning argument-size-missing"},
-      std::pair<const char*, const char*>{"x", "note argument-operand"},
-      std::pair<const char*, const char*>{"8f@%xmm0", "note argument-float"},
+               std::pair<const char*, const char*>{"x", "warning argument-size-missing"},
+               std::pair<const char*, const char*>{"8f@%xmm0", "note argument-float"},
                std::pair<const char*, const char*>{"8f@-8(%rbp)", "note argument-float"},
                std::pair<const char*, const char*>{"16@%xmm0", "warning argument-size"},
                std::pair<const char*, const char*>{"3@%eax", "warning argument-size"},
@@ -53,7 +53,13 @@ TEST_CASE("arguments that some tracer does not read", "[audit]") {
                std::pair<const char*, const char*>{"4@$0x10", "warning argument-number"},
                std::pair<const char*, const char*>{"8@QWORD PTR 8[rsp]", "note argument-operand"},
                std::pair<const char*, const char*>{"8@rax", "note argument-operand"},
-               std::pair<const char*, const char*>{"8@%nonsense", "note argument-operand"});
+               std::pair<const char*, const char*>{"8@%nonsense", "note argument-operand"},
+               // gcc's operands for thread-local variables, refused by stap 4.8 and libbpf
+               std::pair<const char*, const char*>{"-8@%fs:16(%rdx)", "note argument-operand"},
+               std::pair<const char*, const char*>{"-8@%fs:(%rdx,%rax,8)", "note argument-operand"},
+               std::pair<const char*, const char*>{"-4@%fs:ex@tpoff", "note argument-operand"},
+               std::pair<const char*, const char*>{"-4@64(,%rax,4)", "note argument-operand"},
+               std::pair<const char*, const char*>{"-4@tab(,%rax,4)", "note argument-symbol"});
   CHECK(found(arguments) == Lines{std::string(line) + " p:one"});
 }
 
@@ -82,6 +88,14 @@ TEST_CASE("one finding a probe, however many sites and arguments", "[audit]") {
   REQUIRE(findings.size() == 1);
   CHECK(findings[0].evidence ==
         std::vector<std::string>{"8@%xmm0, 8@%xmm1, 8@%xmm2, at 2 of 3 sites"});
+}
+
+TEST_CASE("evidence shows arguments as the note spells them", "[audit]") {
+  AuditFile file;
+  file.probes = {probe("8f@%xmm0 -4f@%eax")};
+  const auto findings = AuditFile::findings(file.build());
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].evidence == std::vector<std::string>{"8f@%xmm0, -4f@%eax, at 1 of 1 site"});
 }
 
 TEST_CASE("limits of libbpf", "[audit]") {

@@ -122,6 +122,14 @@ TEST_CASE("why an operand is not read") {
   CHECK(why(perf_arguments, "8@$5") == "argument-constant");
   CHECK(why(perf_arguments, "16@%rax") == "argument-stops-scan");
   CHECK(why(systemtap_arguments, "8@$0x10") == "argument-operand");
+  // Every consumer gives a floating-point argument the same reason, whatever its operand is.
+  for (ArgumentRule* rule : {libbpf_arguments, bcc_arguments, gdb_arguments}) {
+    CHECK(why(rule, "8f@48(%rsp)") == "argument-size");
+    CHECK(why(rule, "8f@(%r15,%rcx)") == "argument-size");
+    CHECK(why(rule, "-8@%fs:16(%rdx)") == "argument-operand");
+    CHECK(why(rule, "-4@%fs:ex@tpoff") == "argument-operand");
+    CHECK(why(rule, "-4@QWORD PTR sg[rip+4]") == "argument-operand");
+  }
 }
 
 TEST_CASE("SystemTap reads what compilers print") {

@@ -26,6 +26,12 @@ std::string_view operand_reason(std::string_view text, std::uint16_t machine) {
   const Argument& argument = arguments.front();
   const std::string_view operand = argument.operand;
   const bool x86 = machine == EM_X86_64 || machine == EM_386;
+  if (argument.type.starts_with('f')) return reason::argument_size;
+  // Relative to a segment (thread-local variables), or not in AT&T syntax.
+  if (x86 && (operand.find(':') != std::string_view::npos ||
+              operand.find_first_of("%$") == std::string_view::npos)) {
+    return argument.size ? reason::argument_operand : reason::argument_size;
+  }
   switch (argument.kind) {
     case Argument::Kind::constant:
       if (x86 && operand.size() > 1 && !is_digit(operand[1]) && operand[1] != '-') {
