@@ -78,6 +78,23 @@ usage(["fix", "good", "dead"], "The following argument was not expected: dead", 
 usage(["fix", "good", "-o", "x", "--in-place"], "--output excludes --in-place", " fix")
 usage(["fix", "good", "--build-id=old"], "--build-id: old not in {keep,new}", " fix")
 usage(["verify", "good"], "AFTER is required", " verify")
+usage(["verify", "--from-debug"], "--from-debug: 1 required DEBUG missing", " verify")
+usage(["list", "--root", ".", "good"], "--root requires --deps", " list")
+usage(["list", "--deps", "--root", "nowhere", "good"],
+      "--root: Directory does not exist: nowhere", " list")
+for names in ["nope", "gdb,nope"]:
+    usage(["audit", "--consumers", names, "good"], "--consumers: nope not in {libbpf,libbpf-1.1,bcc,"
+          "bpftrace-0.17,bpftrace,gdb,systemtap,perf,lttng,bolt}", " audit")
+for option in [["--respell"], ["--remove-ambiguous"], ["--only", "dangling"], ["--skip", "dangling"],
+               ["--build-id=new"]]:
+    found = t.run("fix", "--from-debug", "dead", *option, "good")
+    t.check(f"usage: fix --from-debug {option[0]}", found.code == 2 and " excludes " in found.err,
+            found.text())
+usage(["diff", "good"], "NEW is required", " diff")
+usage(["diff"], "OLD is required", " diff")
+usage(["sled"], "FILE is required", " sled")
+usage(["sled", "--kind=nop", "good"], "--kind: nop not in {nop10,nop5}", " sled")
+usage(["sled", "--guard=no", "good"], "--guard: no not in {auto,always,never}", " sled")
 t.same("usage errors write nothing", ["dead", "good"], sorted(os.listdir(".")))
 
 # --- Golden text ----------------------------------------------------------------------------------
@@ -244,6 +261,14 @@ PLAN_SHAPE = {"schema": {"reprobe.plan/1"}, "file": str, "output": str, "changed
               "refused": [{"provider?": str, "name?": str, "site?": HEX, "where?": str,
                            "reason": str}],
               "build_id?": {"before": BYTES, "after": BYTES}}
+SLED_SHAPE = {**PLAN_SHAPE, "removed": [dict],
+              "sites": [{"provider": str, "name": str, "from": HEX, "to": HEX,
+                         "tactic": {"in-place", "call-target", "jump-target", "displace", "hop"}}],
+              "refused": [{"provider": str, "name": str, "site": HEX, "reason": str,
+                           "detail?": str}]}
+del SLED_SHAPE["repairs"]
+UNDO_SHAPE = {"schema": {"reprobe.plan/1"}, "file": str, "output": str, "changed": bool, "size": int,
+              "edits": PLAN_SHAPE["edits"]}
 VERIFY_SHAPE = {"schema": {"reprobe.verify/1"}, "before": str, "after": str, "findings": [FINDING]}
 
 BIG_ENDIAN = golden(32, "big", EM_S390, dead=True)
@@ -313,6 +338,46 @@ for path, elf in [("dead", DEAD), ("s390", BIG_ENDIAN), ("good", GOOD)]:
     t.same(f"fix --json {path} prints the same", {**plan, "output": "out"},
            json.loads(t.run("fix", "--json", path, "-o", "out").out))
     os.unlink("out")
+# What sled says and does; tests/live runs the code.
+NOT_SLEDDED = "reprobe: dead: left as they are: 1: a note that is dangling\n"
+plan, found = document("sled", "--json", "--dry-run", "dead")
+conforms("sled", plan, SLED_SHAPE)
+t.same("sled --json --dry-run", (0, "reprobe: dead: sleds: 3/4 (75.0%)\n" + NOT_SLEDDED,
+                                 bytes(DEAD.data)), (found.code, found.err, read("dead")))
+t.same("sled: which sites", ([(n, hex(DEAD.sites[n])) for n in ["one", "two", "three"]],
+                             [("gone", "0x10", "a note that is dangling")]),
+       ([(s["name"], s["from"]) for s in plan["sites"]],
+        [(r["name"], r["site"], r["reason"]) for r in plan["refused"]]))
+plan, _ = document("sled", "--json", "--dry-run", "good")
+conforms("sled", plan, SLED_SHAPE)
+t.same("sled -o", Result(0, "", "reprobe: good: sleds: 3/3 (100.0%)\n"),
+       t.run("sled", "good", "-o", "sledded"))
+t.same("sled -o: the edits", applied(GOOD.data, plan), read("sledded")[:len(GOOD.data)])
+t.same("sled: the notes name the sleds", [(s["name"], s["to"], "sled-nop10") for s in plan["sites"]],
+       [(p["name"], p["site"], p["kind"])
+        for p in document("list", "--json", "sledded")[0]["files"][0]["probes"]])
+t.same("sled: verify", Result(0, VERIFIED, ""),
+       t.run("verify", "--second-opinion=never", "good", "sledded"))
+t.same("a second sled", Result(0, "", "reprobe: sledded: has its sleds already, nothing to change\n"),
+       t.run("sled", "sledded"))
+undo, _ = document("sled", "--json", "--dry-run", "--undo", "sledded")
+conforms("sled --undo", undo, UNDO_SHAPE)
+t.same("sled --undo: the size", len(GOOD.data), undo["size"])
+t.same("sled --undo", Result(0, "", "reprobe: sledded: gave back the original\n"),
+       t.run("sled", "--undo", "sledded"))
+t.same("sled --undo: the bytes", bytes(GOOD.data), read("sledded"))
+t.same("sled --undo of another file", Result(4, "", """\
+reprobe: error: dead: the file has no sleds that can be taken out
+hint: only reprobe sled writes .reprobe.undo
+"""), t.run("sled", "--undo", "dead"))
+t.same("sled of another machine",
+       Result(4, "", "reprobe: error: s390: [e_machine] only x86-64 is understood\n"),
+       t.run("sled", "s390"))
+t.same("sled where no site can get one",
+       Result(4, "", "reprobe: dead: sleds: 0/1 (0.0%)\n" + NOT_SLEDDED),
+       t.run("sled", "-p", "demo:gone", "dead"))
+os.unlink("sledded")
+
 value, _ = document("verify", "--json", "dead", "fixed")
 conforms("verify", value, VERIFY_SHAPE)
 t.same("verify --json", ("dead", "fixed", []), tuple(value[k] for k in
