@@ -35,10 +35,11 @@ Json probe_json(const Probe& probe, const ElfHeader& header) {
   j["site"] = hex(probe.site.value);
   if (probe.site_offset) j["site_offset"] = hex(probe.site_offset->value);
   if (!probe.section.empty()) j["section"] = probe.section;
-  if (probe.facts.function && !probe.facts.function->name.empty()) {
-    j["function"] = probe.facts.function->name;
-    j["function_offset"] = hex(probe.site.value - probe.facts.function->start.value);
+  if (function_of(probe) && !function_of(probe)->name.empty()) {
+    j["function"] = function_of(probe)->name;
+    j["function_offset"] = hex(site_in_function(probe).value - function_of(probe)->start.value);
   }
+  if (probe.origin) j["sled_of"] = hex(probe.origin->site.value);
   j["location"] = hex(probe.note.location.value);
   // In a relocatable object the base is 0 + nothing until the link.
   if (header.type != ET_REL) j["base"] = hex(probe.note.base.value);

@@ -24,11 +24,11 @@ constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND"
 using Row = std::array<std::string, kColumns.size()>;
 
 std::string function_text(const Probe& probe) {
-  if (!probe.facts.function || probe.facts.function->name.empty()) {
+  if (!function_of(probe) || function_of(probe)->name.empty()) {
     return probe.section.empty() ? "-" : fmt::format("({})", probe.section);
   }
-  return fmt::format("{}+{:#x}", probe.facts.function->name,
-                     probe.site.value - probe.facts.function->start.value);
+  return fmt::format("{}+{:#x}", function_of(probe)->name,
+                     site_in_function(probe).value - function_of(probe)->start.value);
 }
 
 Row row_of(const Probe& probe) {

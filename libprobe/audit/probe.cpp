@@ -1,6 +1,7 @@
 #include "libprobe/audit/probe.hpp"
 
 #include "libprobe/audit/facts.hpp"
+#include "libprobe/audit/sled_origin.hpp"
 #include "libprobe/audit/verdict.hpp"
 
 namespace reprobe {
@@ -34,7 +35,7 @@ VirtAddr semaphore_address(const ElfFile& file, const Note& note, const ProbeFil
 
 }  // namespace
 
-ProbeFile read_probes(const ElfFile& file) {
+ProbeFile read_sites(const ElfFile& file) {
   ProbeFile result;
   result.scan = scan_notes(file);
   if (file.header().type != ET_REL) {
@@ -52,7 +53,21 @@ ProbeFile read_probes(const ElfFile& file) {
     probe.arguments = parse_arguments(note.arguments, file.header().machine);
     result.probes.push_back(std::move(probe));
   }
+  return result;
+}
+
+const std::optional<Function>& function_of(const Probe& probe) {
+  return probe.origin ? probe.origin->function : probe.facts.function;
+}
+
+VirtAddr site_in_function(const Probe& probe) {
+  return probe.origin ? probe.origin->site : probe.site;
+}
+
+ProbeFile read_probes(const ElfFile& file) {
+  ProbeFile result = read_sites(file);
   gather_facts(file, result);
+  find_origins(file, result);
   judge(result, file.header());
   return result;
 }

@@ -62,6 +62,12 @@ struct SiteFacts {
   RelocationSays relocation{RelocationSays::nothing};
 };
 
+// Where a sled's site was before `reprobe sled` moved it.
+struct SledOrigin {
+  VirtAddr site;
+  std::optional<Function> function;
+};
+
 struct Probe {
   Note note;
   // Where the site is: location, moved by the difference between .stapsdt.base and note.base
@@ -72,6 +78,7 @@ struct Probe {
   std::optional<FileOffset> site_offset;
   std::string section;  // name of the section that holds the site; "" for none
   SiteFacts facts;
+  std::optional<SledOrigin> origin;  // of a sled, where the file still says it
   std::vector<Argument> arguments;
   Verdict verdict{Verdict::unknown};
   std::vector<std::string> evidence;  // why, one sentence each
@@ -90,6 +97,13 @@ struct ProbeFile {
   bool has_code{};       // an executable section or segment, with or without bytes in the file
   bool debug_file{};     // no executable section has bytes (objcopy --only-keep-debug)
 };
+
+// The notes with base, shift, sites, semaphores and arguments: no other fact, no verdict.
+[[nodiscard]] ProbeFile read_sites(const ElfFile& file);
+
+// The function that has the site, and the site's address in it: of a sled those it was moved from.
+[[nodiscard]] const std::optional<Function>& function_of(const Probe& probe);
+[[nodiscard]] VirtAddr site_in_function(const Probe& probe);
 
 // Reads the notes of a file and judges each. Never fails: what could not be read is in
 // scan.findings and file.problems().

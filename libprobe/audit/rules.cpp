@@ -42,9 +42,10 @@ Finding alias(const Probe& probe, const Probe& first) {
                         probe.alias_count)
           : fmt::format("shares its instruction with {}:{}: tracing one traces both",
                         first.note.provider, first.note.name));
-  if (probe.facts.function && !probe.facts.function->name.empty()) {
-    finding.evidence.push_back(fmt::format("both at {}+{:#x}", probe.facts.function->name,
-                                           probe.site.value - probe.facts.function->start.value));
+  if (function_of(probe) && !function_of(probe)->name.empty()) {
+    finding.evidence.push_back(
+        fmt::format("both at {}+{:#x}", function_of(probe)->name,
+                    site_in_function(probe).value - function_of(probe)->start.value));
   }
   finding.hint = "identical code folding (--icf=all) does this; link with --icf=safe or none";
   return finding;

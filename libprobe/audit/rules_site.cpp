@@ -50,6 +50,18 @@ std::optional<CallSite> call_site(const Probe& probe) {
   return std::nullopt;
 }
 
+// What `reprobe sled` puts around a site to move the stack pointer out of the way: lea
+// -128(%rsp),%rsp before it and lea 128(%rsp),%rsp behind it. The kernel's call stores below it.
+bool is_guarded(const ElfFile& file, const Probe& probe) {
+  constexpr std::string_view kBefore{"\x48\x8d\x64\x24\x80", 5};
+  constexpr std::string_view kBehind{"\x48\x8d\xa4\x24\x80\0\0\0", 8};
+  if (probe.site.value < kBefore.size()) return false;
+  const VirtAddr before{probe.site.value - kBefore.size()};
+  const VirtAddr behind{probe.site.value + probe.facts.nop.size};
+  return as_text(file.bytes_at(before, Size{kBefore.size()})) == kBefore &&
+         as_text(file.bytes_at(behind, Size{kBehind.size()})) == kBehind;
+}
+
 bool crosses_page(const CallSite& call) { return call.address.value % kPage + kNop5 > kPage; }
 
 // Red-zone answers by function: many sites may be in one.
@@ -58,8 +70,8 @@ class RedZones {
   explicit RedZones(const ElfFile& file) : file_(file), budget_{file.source().size()} {}
 
   const RedZoneUse& of(const Probe& probe) {
-    if (!probe.facts.function) return unknown_;
-    const Function& function = *probe.facts.function;
+    if (!function_of(probe)) return unknown_;
+    const Function& function = *function_of(probe);
     const auto [at, added] = known_.try_emplace({function.start.value, function.size.value});
     if (added) at->second = may_use_red_zone(file_, function, &budget_);
     return at->second;
@@ -132,6 +144,8 @@ void add_site_findings(const ElfFile& file, const ProbeFile& probes, std::vector
     if (!call) continue;
     if (crosses_page(*call)) {
       out.push_back(page_cross(probe, *call));
+    } else if (is_guarded(file, probe)) {
+      continue;
     } else if (const RedZoneUse& use = red_zones.of(probe); use.may_use) {
       out.push_back(red_zone(probe, *call, use));
     }

@@ -139,7 +139,15 @@ Result<Bytes> make_undo(const Plan& plan, const ByteSource& input) {
   return record;
 }
 
-Result<Plan> plan_undo(const ElfFile& file) {
+namespace {
+
+// The record of a file, taken apart.
+struct UndoRecord {
+  Plan plan;
+  ByteView digest;  // of the original
+};
+
+Result<UndoRecord> read_record(const ElfFile& file) {
   const Section* section = file.section(kUndoSection);
   if (section == nullptr) {
     return fail(ErrorCode::refused, "", "the file has no sleds that can be taken out",
@@ -171,16 +179,30 @@ Result<Plan> plan_undo(const ElfFile& file) {
   }
   if (cursor.failed() || !cursor.done()) return malformed();
   if (auto done = plan.cut(file.source(), size); !done) return tl::unexpected(done.error());
-  const auto original = apply(plan, file.source());
+  return UndoRecord{std::move(plan), digest};
+}
+
+}  // namespace
+
+Result<Plan> read_undo(const ElfFile& file) {
+  auto record = read_record(file);
+  if (!record) return tl::unexpected(record.error());
+  return std::move(record->plan);
+}
+
+Result<Plan> plan_undo(const ElfFile& file) {
+  auto record = read_record(file);
+  if (!record) return tl::unexpected(record.error());
+  const auto original = apply(record->plan, file.source());
   if (!original) return tl::unexpected(original.error());
   const auto actual = sha256(*original);
   if (!actual) return tl::unexpected(actual.error());
-  if (!std::ranges::equal(digest, *actual, {}, {},
+  if (!std::ranges::equal(record->digest, *actual, {}, {},
                           [](unsigned char byte) { return std::byte{byte}; })) {
     return fail(ErrorCode::refused, "", "the file was changed after reprobe sled wrote it",
                 "take the sleds out before other tools rewrite the file");
   }
-  return plan;
+  return std::move(record->plan);
 }
 
 }  // namespace reprobe

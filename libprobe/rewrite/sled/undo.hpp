@@ -20,6 +20,10 @@ inline constexpr std::string_view kUndoSection = ".reprobe.undo";
 // kept whole. Error internal: SHA-256 is not available.
 [[nodiscard]] Result<Bytes> make_undo(const Plan& plan, const ByteSource& input);
 
+// What the record says, not compared with the SHA-256: what it gives may not be the original.
+// Errors: as plan_undo().
+[[nodiscard]] Result<Plan> read_undo(const ElfFile& file);
+
 // What gives the original back. Errors: refused (the file has no record, or its bytes are no longer
 // those that the record was made with), malformed (the record contradicts itself).
 [[nodiscard]] Result<Plan> plan_undo(const ElfFile& file);
