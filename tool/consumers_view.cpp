@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -57,16 +58,63 @@ std::string row(const std::string& first, const std::vector<ConsumerVerdict>& ve
 // By probe: the cell of each consumer that fails it.
 using Table = std::map<std::size_t, std::vector<std::string>>;
 
+// The last probe of which all failures are there: of each reason only the first kFailuresKept are.
+std::size_t last_complete(const std::vector<ConsumerVerdict>& verdicts) {
+  std::size_t last = std::numeric_limits<std::size_t>::max();
+  for (const ConsumerVerdict& verdict : verdicts) {
+    if (verdict.left_out == 0) continue;
+    std::map<std::string_view, std::size_t> kept;
+    for (const ConsumerFailure& failure : verdict.failures) {
+      if (++kept[failure.reason] == kFailuresKept) last = std::min(last, failure.probe);
+    }
+  }
+  return last;
+}
+
+// A limit alone gives a probe no row unless `limits` says so; in the rows that there are, limits
+// show, too, lest a "-" promises what the tracer cannot do.
 Table table_of(const std::vector<ConsumerVerdict>& verdicts, bool limits) {
   Table table;
+  const std::size_t last = last_complete(verdicts);
+  for (const ConsumerVerdict& verdict : verdicts) {
+    for (const ConsumerFailure& failure : verdict.failures) {
+      if (failure.probe > last || (!limits && reason_is_limit(failure.reason))) continue;
+      table.try_emplace(failure.probe, verdicts.size(), "-");
+    }
+  }
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     for (const ConsumerFailure& failure : verdicts[i].failures) {
-      if (!limits && reason_is_limit(failure.reason)) continue;
-      auto& cells = table.try_emplace(failure.probe, verdicts.size(), "-").first->second;
-      if (cells[i] == "-") cells[i] = cell(failure);
+      const auto line = table.find(failure.probe);
+      if (line == table.end() || line->second[i] != "-") continue;
+      line->second[i] = cell(failure);
     }
   }
   return table;
+}
+
+// The sites of one probe that have the same cells: one row.
+struct Row {
+  std::string name;
+  const std::vector<std::string>* cells{};
+  std::size_t sites{};
+};
+
+std::vector<Row> rows_of(const Table& table, const ProbeFile& probes) {
+  std::vector<Row> rows;
+  std::map<std::pair<std::string, std::vector<std::string>>, std::size_t> index;
+  for (const auto& [probe, cells] : table) {
+    const Note& note = probes.probes[probe].note;
+    std::string name = printable(fmt::format("{}:{}", note.provider, note.name));
+    const auto [at, added] = index.try_emplace({name, cells}, rows.size());
+    if (added) rows.push_back({std::move(name), &cells, 0});
+    ++rows[at->second].sites;
+  }
+  return rows;
+}
+
+std::string first_column(const Row& row) {
+  const std::string times = row.sites == 1 ? "" : fmt::format(" x{}", row.sites);
+  return cut(row.name, kProbeWidth - times.size()) + times;
 }
 
 void print_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes, bool limits,
@@ -78,14 +126,16 @@ void print_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& 
   cells.clear();
   for (const ConsumerVerdict& verdict : verdicts) cells.push_back(fmt::format("{}", verdict.ok));
   fmt::print("{}\n", row("probes traced fully", verdicts, cells));
-  std::size_t rows = 0;
-  for (const auto& [index, line] : table) {
-    if (rows++ == kRows) break;
-    const Note& note = probes.probes[index].note;
-    const std::string name = printable(fmt::format("{}:{}", note.provider, note.name));
-    fmt::print("{}\n", row(cut(name, kProbeWidth), verdicts, line));
+  const std::vector<Row> rows = rows_of(table, probes);
+  for (std::size_t i = 0; i < std::min(rows.size(), kRows); ++i) {
+    fmt::print("{}\n", row(first_column(rows[i]), verdicts, *rows[i].cells));
   }
-  if (table.size() > kRows) fmt::print("  ... {} more, see --json\n", table.size() - kRows);
+  const bool cut_off = std::ranges::any_of(
+      verdicts, [](const ConsumerVerdict& verdict) { return verdict.left_out != 0; });
+  if (rows.size() > kRows || cut_off) {
+    const std::string more = cut_off ? "and" : fmt::format("{}", rows.size() - kRows);
+    fmt::print("  ... {} more, see --json\n", more);
+  }
 }
 
 struct Cause {
