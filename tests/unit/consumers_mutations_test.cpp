@@ -94,7 +94,7 @@ TEST_CASE("the last note's padding is outside the section") {
   CHECK(file.of("libbpf").listed == 1);
 }
 
-TEST_CASE("descsz counts the padding") {
+TEST_CASE("tracers where descsz counts the padding") {
   ProgramBuilder program;
   program.probes[0].name = "plan";  // as long as "sema": both have a byte of padding
   Bytes bytes = program.joined(0, 2);
