@@ -16,14 +16,21 @@ bool same_probe(const Probe& a, const Probe& b) {
 
 }  // namespace
 
+std::unique_ptr<const OriginalFile> OriginalFile::of(const ElfFile& file) {
+  auto plan = read_undo(file);
+  if (!plan) return nullptr;
+  std::unique_ptr<OriginalFile> original(new OriginalFile(std::move(*plan)));
+  auto elf = ElfFile::open(planned_source(file.source(), original->plan_));
+  if (!elf) return nullptr;
+  original->elf_.emplace(std::move(*elf));
+  return original;
+}
+
 void find_origins(const ElfFile& file, ProbeFile& probes) {
   if (std::ranges::none_of(probes.probes, is_sled)) return;
-  // Only the notes and the headers are read: no need for every byte to be as it was.
-  const auto plan = read_undo(file);
-  if (!plan) return;
-  const auto original = ElfFile::open(planned_source(file.source(), *plan));
+  const auto original = OriginalFile::of(file);
   if (!original) return;
-  const ProbeFile old = read_sites(*original);
+  const ProbeFile old = read_sites(original->elf());
   if (!std::ranges::equal(old.probes, probes.probes, same_probe)) return;
   std::vector<CodeAddress> addresses;
   std::vector<std::size_t> sleds;

@@ -1,9 +1,29 @@
 // Where the sleds of a file came from: its undo record still holds the notes that the original had.
 #pragma once
 
+#include <memory>
+#include <optional>
+
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/rewrite/plan.hpp"
 
 namespace reprobe {
+
+// The file as its undo record says it was. No comparison with the record's SHA-256: whoever asks
+// needs the headers, the notes or the code of one function, and other tools leave those alone.
+class OriginalFile {
+ public:
+  // Nothing where there is no record, or it cannot be read. `file` must outlive it.
+  [[nodiscard]] static std::unique_ptr<const OriginalFile> of(const ElfFile& file);
+
+  [[nodiscard]] const ElfFile& elf() const { return *elf_; }
+
+ private:
+  explicit OriginalFile(Plan plan) : plan_(std::move(plan)) {}
+
+  Plan plan_;
+  std::optional<ElfFile> elf_;
+};
 
 // Fills Probe::origin of the probes in kSledSection. Nothing is filled in where the record is gone
 // or its notes are not those of the file: another tool rewrote it since.
