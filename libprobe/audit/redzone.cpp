@@ -13,8 +13,6 @@
 namespace reprobe {
 namespace {
 
-constexpr unsigned kRsp = 4;  // its number in ModRM, SIB and opcodes
-
 // How one instruction uses rsp.
 enum class StackUse {
   none,    // not at all, or by push, pop and constants, or at and above rsp
@@ -51,6 +49,18 @@ class Encoding {
     if (lea && based_on_rsp()) return memory == StackUse::below ? memory : StackUse::copied;
     if (memory == StackUse::none && copies_registers() && reg == kRsp) return StackUse::copied;
     return memory;
+  }
+
+  // Does a frame pointer in rbp stay what it is, and reach nothing below itself? Some more
+  // instructions do neither; compilers do not use them so.
+  [[nodiscard]] bool keeps_frame(const CodeInstruction& decoded) const {
+    if (decoded.opaque) return false;
+    if (((decoded.reads | decoded.writes) & (1U << kRbp)) == 0) return true;
+    if (map_ == 1 && (opcode_ == 0x5d || opcode_ == 0xc9)) return true;  // pop rbp, leave
+    if (!decoded.memory || decoded.is_lea() || map_ > 2) return false;
+    const unsigned reg = (byte(at_) >> 3 & 7) + (extends_reg_ ? 8 : 0);
+    return decoded.memory->base == kRbp && !decoded.memory->index &&
+           decoded.memory->displacement >= 0 && reg != kRbp && (decoded.writes & (1U << kRbp)) == 0;
   }
 
  private:
@@ -151,6 +161,26 @@ class Encoding {
   bool extends_base_{};
 };
 
+// The offset of `mov %rsp,%rbp` behind an entry's `push %rbp`, with endbr64 before it or not: what
+// -fno-omit-frame-pointer puts into a leaf, too.
+std::optional<std::size_t> frame_setup(ByteView code) {
+  constexpr std::string_view kEndbr = "\xf3\x0f\x1e\xfa";
+  constexpr std::string_view kSetup = "\x55\x48\x89\xe5";
+  const std::string_view text = as_text(code);
+  const std::size_t start = text.starts_with(kEndbr) ? kEndbr.size() : 0;
+  if (!text.substr(start).starts_with(kSetup)) return std::nullopt;
+  return start + 1;
+}
+
+// What one instruction does with the stack, or with the frame pointer, where there is one.
+StackUse use_of(const Decoder& decoder, ByteView bytes, VirtAddr address, bool has_frame) {
+  const Encoding encoding(bytes);
+  const StackUse use = encoding.stack_use();
+  if (use != StackUse::none || !has_frame) return use;
+  const auto decoded = decoder.decode_operands(bytes, address);
+  return decoded && encoding.keeps_frame(*decoded) ? StackUse::none : StackUse::copied;
+}
+
 // A call there is a profiler's (-pg -mfentry): gcc's leaf stays a leaf with it.
 bool is_entry(ByteView code, std::size_t at) {
   constexpr std::array endbr64{std::byte{0xf3}, std::byte{0x0f}, std::byte{0x1e}, std::byte{0xfa}};
@@ -174,6 +204,7 @@ RedZoneUse may_use_red_zone(const ElfFile& file, const std::optional<Function>& 
   const auto decoder = Decoder::open(file.header(), false);
   if (code.size() != size.value || !decoder) return may("the function's code is not there");
   bool calls = false;
+  const std::optional<std::size_t> frame = frame_setup(code);
   std::optional<VirtAddr> copied;
   for (std::size_t at = 0; at < code.size();) {
     const VirtAddr address{function->start.value + at};
@@ -182,7 +213,10 @@ RedZoneUse may_use_red_zone(const ElfFile& file, const std::optional<Function>& 
         decoder->decode(code.subspan(at, std::min(left, kLongestX86)), address);
     if (!instruction) return may(fmt::format("{:#x} cannot be decoded", address.value));
     const auto length = static_cast<std::size_t>(instruction->size.value);
-    const StackUse use = Encoding(code.subspan(at, length)).stack_use();
+    const bool behind_setup = frame && at > *frame;
+    const StackUse use = frame == at
+                             ? StackUse::none
+                             : use_of(*decoder, code.subspan(at, length), address, behind_setup);
     if (use == StackUse::below) {
       return may(fmt::format("the instruction at {:#x} uses memory below rsp", address.value));
     }

@@ -59,6 +59,11 @@ TEST_CASE("functions that may keep data in the red zone", "[audit]") {
       "e8 00 00 00 00 55 48 89 e5 89 7d fc 5d c3",
       // endbr64 before it
       "f3 0f 1e fa e8 00 00 00 00 55 48 89 e5 89 7d fc 5d c3",
+      // a frame pointer that reaches below rsp in other ways than by -4(%rbp): with an index, as a
+      // copy, by subtraction, and where rsp moved up again behind it
+      "55 48 89 e5 8b 04 85 00 00 00 00 89 44 85 00 5d c3", "55 48 89 e5 48 8d 45 00 5d c3",
+      "55 48 89 e5 48 89 e8 5d c3", "55 48 89 e5 48 29 fd 89 7d 00 5d c3",
+      "55 48 83 ec 20 48 89 e5 48 83 c4 20 89 7d 00 5d c3",
       // not instructions at all
       "06 07 c3");
   CAPTURE(code);
@@ -71,6 +76,11 @@ TEST_CASE("functions that cannot", "[audit]") {
       "0f 1f 44 00 00 8d 47 01 c3",
       // push %rbp; mov %rsp,%rbp; sub $16,%rsp; mov %edi,-4(%rbp); call; leave; ret
       "55 48 89 e5 48 83 ec 10 89 7d fc e8 00 00 00 00 c9 c3",
+      // -fno-omit-frame-pointer in a leaf: push %rbp; mov %rsp,%rbp; mov %edi,%eax; nop5;
+      // imul %esi,%eax; pop %rbp; ret
+      "55 48 89 e5 89 f8 0f 1f 44 00 00 0f af c6 5d c3",
+      // behind endbr64; mov 0x10(%rbp),%rax, an argument on the stack; leave; ret
+      "f3 0f 1e fa 55 48 89 e5 0f 1f 44 00 00 48 8b 45 10 c9 c3",
       // a stack argument: mov 8(%rsp),%rax; ret
       "48 8b 44 24 08 c3",
       // sub $24,%rsp; mov %rdi,8(%rsp); mov 8(%rsp),%rax; add $24,%rsp; ret
