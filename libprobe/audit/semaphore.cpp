@@ -222,6 +222,7 @@ std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file, const ProbeFile
 }
 
 bool has_semaphore_symbol(const ElfFile& file) {
+  std::optional<std::unordered_set<std::uint64_t>> copied;  // read where a symbol asks for it
   for (const Section& section : file.sections()) {
     if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
     const auto table = file.symbol_table(section);
@@ -230,7 +231,10 @@ bool has_semaphore_symbol(const ElfFile& file) {
       const Symbol symbol = table->at(i);
       // Other kinds of semaphore are called so too, but no counter has another size.
       if (symbol.type != STT_OBJECT || symbol.size.value != kSemaphoreBytes) continue;
-      if (symbol.in_section() && table->name(symbol).ends_with(kSuffix)) return true;
+      if (!symbol.in_section() || !table->name(symbol).ends_with(kSuffix)) continue;
+      // A copy relocation's: the probe, and its note, are the library's.
+      if (!copied) copied = copied_addresses(file);
+      if (!copied->contains(symbol.value.value)) return true;
     }
   }
   return false;

@@ -46,7 +46,8 @@ struct SemaphoreFacts {
 [[nodiscard]] std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file,
                                                           const ProbeFile& probes);
 
-// Does the file define any symbol NAME_semaphore of a counter's size, for whatever probe?
+// Does the file define any symbol NAME_semaphore of a counter's size, for whatever probe? Another
+// module's counter that a copy relocation has brought here does not count.
 [[nodiscard]] bool has_semaphore_symbol(const ElfFile& file);
 
 }  // namespace reprobe

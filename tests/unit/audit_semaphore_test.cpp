@@ -173,6 +173,35 @@ TEST_CASE("a copy relocation takes the counter away", "[audit]") {
         (there ? Lines{"error semaphore-copied p:one"} : Lines{}));
 }
 
+TEST_CASE("a library's counter in a program that has no probes", "[audit]") {
+  const bool copied = GENERATE(true, false);
+  constexpr std::uint32_t kCopy = 5;  // R_X86_64_COPY
+  ElfBuilder elf;
+  const auto text = elf.section({.name = ".text",
+                                 .flags = SHF_ALLOC | SHF_EXECINSTR,
+                                 .addr = 0x1000,
+                                 .bytes = bytes_of({0x90, 0xc3})});
+  const auto rela = elf.section({.name = ".rela.dyn",
+                                 .type = SHT_RELA,
+                                 .flags = SHF_ALLOC,
+                                 .addr = 0x2100,
+                                 .bytes = elf.relocation(copied ? 0x3000 : 0x3008, 0, kCopy, 0),
+                                 .link = ElfBuilder::kSymtab,
+                                 .entsize = 24});
+  const auto data = elf.section(
+      {.name = ".data", .flags = SHF_ALLOC | SHF_WRITE, .addr = 0x3000, .bytes = Bytes(16)});
+  elf.section({.name = ".comment", .bytes = Bytes(4)});
+  elf.load(PF_R | PF_X, text);
+  elf.load(PF_R, rela);
+  elf.load(PF_R | PF_W, data);
+  elf.symbol({.name = "p_one_semaphore",
+              .value = 0x3000,
+              .size = 2,
+              .type = STT_OBJECT,
+              .shndx = static_cast<std::uint16_t>(data)});
+  CHECK(AuditFile::found_in(elf.build()) == (copied ? Lines{} : Lines{"note notes-stripped"}));
+}
+
 // Measured on Linux 6.18 with programs of lld 19 and mold 1.10 whose segments were such: the
 // counter stays 0 in a program that is started while it is traced; with one RELRO segment, it rises
 // in one that runs already.
