@@ -85,4 +85,18 @@ std::optional<std::string> FileRanges::sharer_of_section_headers() const {
   return sharer(header.shoff.value, file_.sections().size() * header.shentsize, kSectionHeaders);
 }
 
+std::vector<std::pair<std::uint64_t, std::uint64_t>> FileRanges::unclaimed(
+    std::uint64_t from) const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> result;
+  const std::uint64_t size = file_.source().size();
+  for (const Range& range : ranges_) {
+    if (from >= size) break;
+    // What a hostile header claims can lie behind the end.
+    if (range.begin > from) result.emplace_back(from, std::min(range.begin, size));
+    from = std::max(from, range.end);
+  }
+  if (from < size) result.emplace_back(from, size);
+  return result;
+}
+
 }  // namespace reprobe

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "libprobe/elf/file.hpp"
@@ -23,6 +24,9 @@ class FileRanges {
   [[nodiscard]] std::optional<std::string> sharer_of_section_headers() const;
   // Does a section claim a byte of the ELF header? Segments may: most files load it.
   [[nodiscard]] bool section_over_header() const { return section_over_header_; }
+  // The bytes from `from` on that nobody claims, as [begin, end) in ascending order.
+  [[nodiscard]] std::vector<std::pair<std::uint64_t, std::uint64_t>> unclaimed(
+      std::uint64_t from) const;
 
  private:
   // Of sections the owner is their index, of everything else one of these.

@@ -311,9 +311,10 @@ class Restorer {
 
   // notes_ and then `second`, which was made for its output `between`, as one plan.
   [[nodiscard]] Result<Plan> compose(const ByteSource& between, const Plan& second) const {
-    const auto output = apply(second, between);
+    auto output = apply(second, between);
     if (!output) return tl::unexpected(output.error());
     const std::uint64_t size = file_.source().size();
+    if (auto done = clear_unclaimed(*output, size); !done) return tl::unexpected(done.error());
     std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> ranges;  // start -> end, why
     for (const Plan* plan : {&notes_, &second}) {
       for (const Edit& edit : plan->edits()) {
@@ -344,6 +345,21 @@ class Restorer {
         plan.append(file_.source(), part(*output, size, output->size()), Size{1}, whys);
     if (!appended) return tl::unexpected(appended.error());
     return plan;
+  }
+
+  // The headers and names that the first plan appended and the second one appended anew.
+  static Result<void> clear_unclaimed(Bytes& output, std::uint64_t from) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+    {
+      const auto file = ElfFile::open(borrowed_source(output));
+      if (!file) return tl::unexpected(file.error());
+      ranges = FileRanges(*file).unclaimed(from);
+    }
+    for (const auto& [begin, end] : ranges) {
+      std::fill(output.begin() + static_cast<std::ptrdiff_t>(begin),
+                output.begin() + static_cast<std::ptrdiff_t>(end), std::byte{0});
+    }
+    return {};
   }
 
   static Bytes part(const Bytes& bytes, std::uint64_t begin, std::uint64_t end) {

@@ -5,17 +5,12 @@
 #include <algorithm>
 #include <string>
 
+#include "libprobe/audit/semaphore.hpp"
 #include "libprobe/notes/stapsdt.hpp"
+#include "libprobe/verify/leftovers.hpp"
 
 namespace reprobe {
 namespace {
-
-// The relocations that --emit-relocs keeps for the notes.
-bool is_note_relocations(const ElfFile& file, const Section& section) {
-  if (section.type != SHT_RELA && section.type != SHT_REL) return false;
-  const Section* target = file.section_at(section.info);
-  return !section.allocated() && target != nullptr && is_notes(*target);
-}
 
 // A hostile table can have very many symbols that are wrong.
 constexpr std::size_t kManyFindings = 100;
@@ -184,18 +179,25 @@ bool behind_old_file(const ElfFile& before, const ElfFile& after, const Section&
   return section.offset.value >= before.source().size() && end && *end <= after.source().size();
 }
 
+// The fields that no new section has.
+bool is_plain(const Section& section, std::uint64_t align) {
+  return section.link == 0 && section.info == 0 && section.entsize.value == 0 &&
+         section.addralign.value == align;
+}
+
 // May a repair have added it? Sections of notes hold what stood in the input's; that is compared
 // note by note.
 bool may_be_new(const ElfFile& before, const ElfFile& after, const Section& now) {
-  if (now.name == kBaseSection) {
-    return before.section(kBaseSection) == nullptr && base_in_segment(after, now);
-  }
-  if (now.name == ".probes") {
-    return before.section(".probes") == nullptr && now.nobits() && now.size.value == 0 &&
-           now.flags == (SHF_ALLOC | SHF_WRITE) && at_segments_distance(after, now, PF_W);
+  if (now.name == kBaseSection || now.name == kProbesSection) {
+    const bool is_base = now.name == kBaseSection;
+    return before.section(now.name) == nullptr && now.size.value == 0 && is_plain(now, 1) &&
+           now.type == (is_base ? SHT_PROGBITS : SHT_NOBITS) &&
+           now.flags == (is_base ? SHF_ALLOC : SHF_ALLOC | SHF_WRITE) &&
+           at_segments_distance(after, now, is_base ? 0 : PF_W);
   }
   const bool notes = is_notes(now) || (now.name == kForeignNotes && now.type == SHT_NOTE);
-  return notes && now.flags == 0 && behind_old_file(before, after, now);
+  return notes && now.flags == 0 && now.addr.value == 0 && is_plain(now, 4) &&
+         behind_old_file(before, after, now);
 }
 
 // Notes of a section that is gone stand in the one that is left; none that is loaded goes, or
@@ -204,6 +206,31 @@ bool may_be_elsewhere(const Section& old, const SectionMatch& match) {
   if (match.now[old.index] == old.index) return true;
   if (old.allocated()) return false;
   return match.now[old.index] != 0 || (is_notes(old) && match.notes != 0);
+}
+
+// With their NULs. That they are what the headers name is compared header by header.
+std::uint64_t size_of_new_names(const ElfFile& before, const ElfFile& after,
+                                const SectionMatch& match) {
+  std::uint64_t size = 0;
+  for (const std::uint32_t index : match.added) size += after.section_at(index)->name.size() + 1;
+  for (const Section& old : before.sections()) {
+    const Section& now = *after.section_at(match.now[old.index]);
+    if (now.index != 0 && now.name != old.name) size += now.name.size() + 1;
+  }
+  return size;
+}
+
+// What Section does not say: where its name stands, and bytes behind the fields that are known.
+bool same_raw_header(const ElfFile& before, const ElfFile& after, const Section& old,
+                     const Section& now) {
+  const std::uint64_t size = before.header().shentsize, known = before.header().is64 ? 64 : 40;
+  if (after.header().shentsize != size || size < known) return false;
+  const auto a = before.source().slice(old.header_offset, Size{size}, "a section header");
+  const auto b = after.source().slice(now.header_offset, Size{size}, "a section header");
+  if (!a || !b) return false;
+  const auto rest = static_cast<std::size_t>(known);
+  return (old.name != now.name || std::ranges::equal(a->first(4), b->first(4))) &&
+         std::ranges::equal(a->subspan(rest), b->subspan(rest));
 }
 
 void compare_names(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
@@ -218,7 +245,10 @@ void compare_names(const ElfFile& before, const ElfFile& after, const SectionMat
   const auto new_names = after.contents(*now);
   if (!old_names || !new_names || new_names->size() < old_names->size() ||
       !std::ranges::equal(*old_names, new_names->first(old_names->size()))) {
-    out.push_back(section_finding(*now, "the old section names are not kept"));
+    return out.push_back(section_finding(*now, "the old section names are not kept"));
+  }
+  if (new_names->subspan(old_names->size()).size() != size_of_new_names(before, after, match)) {
+    out.push_back(section_finding(*now, "has other bytes behind the names than the new ones"));
   }
 }
 
@@ -233,7 +263,10 @@ std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after,
     if (contents && section.in_file && !section.nobits()) {
       ranges.push_back({section.offset.value, section.offset.value + section.size.value});
     }
-    if (contents || section.name == kBaseSection) add_header_fields(before, section, ranges);
+    // A table that moved leaves the old one as it was.
+    if ((contents || section.name == kBaseSection) && !table_moved(before, after)) {
+      add_header_fields(before, section, ranges);
+    }
   }
   // Elf64_Ehdr, Elf32_Ehdr.
   const bool is64 = before.header().is64;
@@ -277,7 +310,8 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
     const std::uint32_t index = match.now[old.index];
     if (index == 0 && old.index != 0) continue;
     const Section& now = *after.section_at(index);
-    const std::string fields = differing_fields(with_allowed_changes(before, old, now, match), now);
+    std::string fields = differing_fields(with_allowed_changes(before, old, now, match), now);
+    if (fields.empty() && !same_raw_header(before, after, old, now)) fields = "sh_name";
     if (!fields.empty()) {
       out.push_back(section_finding(old, fmt::format("{} changed", fields)));
     }

@@ -9,10 +9,11 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/notes/respell.hpp"
-#include "libprobe/notes/section_scan.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
+#include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
+#include "libprobe/verify/leftovers.hpp"
 
 namespace reprobe {
 namespace {
@@ -177,24 +178,8 @@ void add_notes(const NoteScan& scan, OtherNotes& out) {
 // Notes of other owners among the probes' and those that were moved to a section of their own.
 bool same_other_notes(const ElfFile& before, const ProbeFile& old, const ElfFile& after,
                       const ProbeFile& now) {
-  const auto apart = [](const ElfFile& file) {
-    NoteScan scan;
-    std::vector<Finding> findings;
-    NoteReport report(findings, true);
-    for (const Section& section : file.sections()) {
-      const auto bytes = file.contents(section);
-      if (section.name != kForeignNotes || section.type != SHT_NOTE || !bytes) continue;
-      scan_note_section({.bytes = *bytes,
-                         .index = section.index,
-                         .offset = section.offset,
-                         .addralign = section.addralign.value,
-                         .is64 = file.header().is64,
-                         .order = file.header().order},
-                        scan, report);
-    }
-    return scan;
-  };
-  const NoteScan apart_before = apart(before), apart_after = apart(after);
+  const NoteScan apart_before = scan_foreign_section(before),
+                 apart_after = scan_foreign_section(after);
   OtherNotes left, right;
   add_notes(old.scan, left);
   add_notes(apart_before, left);
@@ -251,6 +236,9 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   } else {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }
+  compare_note_bytes(before, old, after, now, out);
+  compare_note_relocations(before, old, after, now, out);
+  compare_leftovers(before, after, match, out);
   if (!same_other_notes(before, old, after, now)) {
     out.push_back(finding("verify-bytes", "notes of other owners are lost or new"));
   }

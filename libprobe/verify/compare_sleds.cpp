@@ -252,8 +252,10 @@ class SledComparer {
       }
       const Section* from = x.in_section() ? before_.section_at(x.shndx) : nullptr;
       const Section* to = x.in_section() ? after_.section_at(x.shndx) : nullptr;
-      const std::uint64_t moved_by =
-          from != nullptr && to != nullptr ? to->addr.value - from->addr.value : 0;
+      // Linkers give symbols outside of any section, __ehdr_start, some section's number.
+      const bool inside = from != nullptr && to != nullptr && x.value >= from->addr &&
+                          x.value.value - from->addr.value <= from->size.value;
+      const std::uint64_t moved_by = inside ? to->addr.value - from->addr.value : 0;
       // The base's becomes as empty as the base.
       const bool emptied = y.size.value == 0 && to != nullptr && to->size.value == 0;
       if (y.value.value - x.value.value != moved_by || (x.size != y.size && !emptied)) return false;

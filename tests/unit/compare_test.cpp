@@ -99,7 +99,7 @@ TEST_CASE("compare: of two equal notes one is dangling and removed, whichever it
   const Bytes live = library.note("live");
   // R_*_NONE at a note's location proves it dangling, though the code at its address is the same.
   const bool first_is_dead = GENERATE(true, false);
-  library.elf.section(
+  const std::uint32_t relocations = library.elf.section(
       {.name = ".rela.note.stapsdt",
        .type = SHT_RELA,
        .align = 8,
@@ -111,6 +111,7 @@ TEST_CASE("compare: of two equal notes one is dangling and removed, whichever it
   REQUIRE(library.first == 4);
   Bytes after = before;
   library.replace(after, library.first, live);
+  library.elf.poke(after, library.elf.shdr(relocations, "sh_size"), 0);
   CHECK(found(before, after).empty());
 }
 
@@ -140,7 +141,7 @@ TEST_CASE("compare: notes whose end wraps around 2^64 are not in the result") {
   Bytes after = before;
   library.elf.poke(after, library.elf.shdr(library.first, "sh_offset"), ~std::uint64_t{0} - 7);
   library.elf.poke(after, library.elf.shdr(library.first, "sh_size"), 16);
-  CHECK(found(before, after) == "verify-section ");
+  CHECK(found(before, after) == "verify-section verify-bytes ");
 }
 
 TEST_CASE("compare: an empty note section may state any offset") {
@@ -172,6 +173,33 @@ TEST_CASE("compare: .stapsdt.base that is not allocated may stay so") {
   const Bytes live = library.note("live");
   const Bytes before = library.build(live, library.note("more"));
   CHECK(found(before, before).empty());
+}
+
+TEST_CASE("compare: each byte of notes that are written anew") {
+  Library library;
+  const Bytes live = library.note("live"), dead = library.note("dead", 0x20);
+  const Bytes before = library.build(live + dead + live, {});
+  Bytes after = before;
+  // The last one's place is cleared.
+  library.replace(after, library.first, live + live + Bytes(dead.size()));
+  library.elf.poke(after, library.elf.shdr(library.first, "sh_size"), 2 * live.size());
+  REQUIRE(found(before, after).empty());
+  const std::uint64_t start = library.elf.offset(library.first);
+  const auto is_found = [&](std::uint64_t at) {
+    CAPTURE(at);
+    Bytes wrong = after;
+    wrong[static_cast<std::size_t>(at)] ^= std::byte{4};
+    CHECK_FALSE(found(before, wrong).empty());
+  };
+  // Sizes, type, owner, addresses, strings, padding, and what is left of the old section.
+  for (std::uint64_t at = start; at < start + 2 * live.size() + dead.size(); ++at) is_found(at);
+  for (const char* field : {"sh_type", "sh_flags", "sh_size", "sh_addralign", "sh_name"}) {
+    is_found(library.elf.shdr(library.first, field).at);
+  }
+  after.push_back(std::byte{1});
+  CHECK(found(before, after) == "verify-bytes ");
+  after.back() = std::byte{0};
+  CHECK(found(before, after).empty());
 }
 
 }  // namespace reprobe::test
