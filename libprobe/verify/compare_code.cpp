@@ -129,13 +129,19 @@ class FunctionComparer {
       const CodeInstruction& code = flow_.code[i];
       if (same_bytes(code)) continue;
       const bool inside = flow_.target_between(code.address, code.end());
-      const bool entered = is_target(code.address) && !is_reaimed(code.address);
+      const bool reaimed = is_target(code.address) && is_reaimed(code.address);
+      if (reaimed) reaimed_.push_back(code.address);
+      const bool entered = is_target(code.address) && !reaimed;
       const bool known = !entered && (visited_.contains(code.address.value) || is_dead(i));
       if (!inside && (known || walks(way_to(i)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
         add_finding(code.address, inside ? "a target inside the instruction" : why_);
       }
+    }
+    for (const VirtAddr at : reaimed_) {
+      // A moved branch may still lead to where the way to a stub begins.
+      if (entered_.contains(at.value) && !walks(at)) add_finding(at, why_);
     }
     return std::move(result_);
   }
@@ -157,16 +163,13 @@ class FunctionComparer {
     return flow_.code[i].address;
   }
 
-  // Only branches of the function lead there in the original, and none of them does in the result:
-  // each stands where it stood and goes elsewhere, which is compared where it stands.
+  // Only branches of the function lead there in the original, and each of them has changed. Whether
+  // one leads there in the result is seen when all have been compared.
   [[nodiscard]] bool is_reaimed(VirtAddr at) const {
-    if ((flow_.target(at) & ~kTargetSite) != kTargetBranch) return false;
-    return std::ranges::all_of(flow_.code, [&](const CodeInstruction& code) {
-      if (code.target != at) return true;
-      const auto now =
-          decoder_.decode_operands(after_.bytes_at(code.address, kLongest), code.address);
-      return now && now->kind == code.kind && now->target && now->target != at;
-    });
+    return (flow_.target(at) & ~kTargetSite) == kTargetBranch &&
+           std::ranges::all_of(flow_.code, [&](const CodeInstruction& code) {
+             return code.target != at || !same_bytes(code);
+           });
   }
 
   // Filler behind the end of a block: nothing reaches it.
@@ -205,6 +208,7 @@ class FunctionComparer {
     }
     if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
     for (const VirtAddr at : old.visited()) visited_.insert(at.value);
+    for (const VirtAddr at : now.visited()) entered_.insert(at.value);
     keep_lowers(now);
     return true;
   }
@@ -231,6 +235,7 @@ class FunctionComparer {
     }
     if (old.kind == InstructionKind::conditional && old.target && code.target) {
       const std::pair way{*old.target, *code.target};
+      entered_.insert(way.second.value);
       if (way.first != way.second && std::ranges::find(ways, way) == ways.end()) {
         ways.push_back(way);
       }
@@ -262,6 +267,8 @@ class FunctionComparer {
   const SledOf& site_of_;
   const SledOf& sled_of_;
   std::set<std::uint64_t> visited_;  // in the original, on the proven ways
+  std::set<std::uint64_t> entered_;  // in the result, on these and where they part
+  std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
   std::string why_;
   ComparedCode result_;
 };

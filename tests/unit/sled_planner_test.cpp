@@ -36,7 +36,8 @@ std::vector<std::uint64_t> instructions_of(const StubPlan& stub) {
 }
 
 // push %rbp; mov %rsp,%rbp; nop; mov %edi,%eax; xor %ecx,%ecx; pop %rbp; ret
-const Bytes kStraight = bytes_of({0x55, 0x48, 0x89, 0xe5, 0x90, 0x89, 0xf8, 0x31, 0xc9, 0x5d, 0xc3});
+const Bytes kStraight =
+    bytes_of({0x55, 0x48, 0x89, 0xe5, 0x90, 0x89, 0xf8, 0x31, 0xc9, 0x5d, 0xc3});
 
 }  // namespace
 
@@ -64,9 +65,9 @@ TEST_CASE("a target behind the site makes the run begin before it", "[sled]") {
 }
 
 TEST_CASE("no target of any kind stays inside a window", "[sled]") {
-  for (const TargetKinds kind : {kTargetBranch, kTargetForeign, kTargetTable, kTargetLandingPad,
-                                 kTargetSymbol, kTargetFde, kTargetRelocation, kTargetWord,
-                                 kTargetLea, kTargetEndbr}) {
+  for (const TargetKinds kind :
+       {kTargetBranch, kTargetForeign, kTargetTable, kTargetLandingPad, kTargetSymbol, kTargetFde,
+        kTargetRelocation, kTargetWord, kTargetLea, kTargetEndbr}) {
     CAPTURE(target_names(kind));
     const FunctionFlow flow =
         flow_of(kStart, kStraight, {{1, kind}, {4, kTargetSite}, {5, kind}, {7, kind}});
@@ -239,4 +240,46 @@ TEST_CASE("windows of neighbouring sites do not overlap", "[sled]") {
     const Patch& before = plan.patches[i - 1];
     CHECK(before.at.value + before.size.value <= plan.patches[i].at.value);
   }
+}
+
+TEST_CASE("branches to a target in the window are aimed at the stub", "[sled]") {
+  // call *%rax; nop; 3: mov %eax,%ecx; xor %edx,%edx; ret; ...: je 3 (near); ret
+  const Bytes near = bytes_of({0xff, 0xd0, 0x90, 0x89, 0xc1, 0x31, 0xd2, 0xc3,  //
+                               0x0f, 0x84, 0xf5, 0xff, 0xff, 0xff, 0xc3});
+  const FunctionFlow flow = flow_of(kStart, near, {{3, kTargetBranch}, {8, kTargetSymbol}});
+  const SledPlan plan = plan_of(flow, {at(2)});
+  REQUIRE(plan.sites.size() == 1);
+  CHECK(plan.sites[0].tactic == Tactic::displace);
+  REQUIRE(plan.patches.size() == 2);
+  CHECK(plan.patches[0].at == at(2));
+  CHECK(plan.patches[0].size == Size{5});
+  CHECK(plan.patches[1].form == Patch::Form::relative);
+  CHECK(plan.patches[1].at == at(10));
+  CHECK(plan.patches[1].step == 1);
+
+  // je 3 (short): the run that holds the branch moves too, and its copy is aimed.
+  const Bytes short_branch = bytes_of({0xff, 0xd0, 0x90, 0x89, 0xc1, 0x31, 0xd2, 0xc3,  //
+                                       0x85, 0xff, 0x74, 0xf7, 0x31, 0xc0, 0xc3});
+  const FunctionFlow near_flow =
+      flow_of(kStart, short_branch, {{3, kTargetBranch}, {8, kTargetSymbol}});
+  const SledPlan moved = plan_of(near_flow, {at(2)});
+  REQUIRE(moved.sites.size() == 1);
+  REQUIRE(moved.stubs.size() == 2);
+  REQUIRE(moved.patches.size() == 2);
+  CHECK(moved.patches[1].form == Patch::Form::jump);
+  CHECK(moved.patches[1].stub == 1);
+  std::size_t aimed = 0;
+  for (const StubStep& step : moved.stubs[1].steps) {
+    if (!step.aim) continue;
+    ++aimed;
+    CHECK(step.instruction.address == at(10));
+    CHECK(step.aim->stub == 0);
+    CHECK(step.aim->step == 1);
+  }
+  CHECK(aimed == 1);
+
+  // Not where anything but branches of the function leads to it.
+  const FunctionFlow seen =
+      flow_of(kStart, near, {{3, kTargetBranch | kTargetForeign}, {8, kTargetSymbol}});
+  CHECK(plan_of(seen, {at(2)}).sites.empty());
 }

@@ -107,7 +107,8 @@ class Emitter {
         append(sled.bytes);
       }
       if (!step.keeps_instruction()) continue;
-      const CodeInstruction& code = step.instruction;
+      CodeInstruction code = step.instruction;
+      if (step.aim) code.target = steps_[step.aim->stub][step.aim->step];
       const ByteView bytes = file_.bytes_at(code.address, code.size);
       const auto moved = displace(code, bytes, next_);
       if (!moved) return tl::unexpected(moved.error());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "libprobe/rewrite/sled/displace.hpp"
 #include "libprobe/rewrite/sled/sled_bytes.hpp"
@@ -34,6 +35,13 @@ struct Run {
   VirtAddr end;        // of the replaced bytes, padding included
   bool falls_through{};
   std::vector<std::size_t> reaimed;  // instructions in it that are targets
+};
+
+// A run that moves because a branch in it goes to a target that moves.
+struct SourceRun {
+  Run run;
+  std::size_t branch{};  // instruction
+  std::size_t target{};  // instruction in the other run
 };
 
 }  // namespace
@@ -200,7 +208,7 @@ class FunctionPlanner {
     return run;
   }
 
-  // Nothing but branches of the function that have room for any target leads there.
+  // Nothing but branches of the function leads there.
   bool can_reaim(std::size_t i) {
     TargetKinds kinds = flow_.target(start(i));
     if (is_wanted_site(start(i)) && !is_planned(start(i))) kinds &= ~kTargetSite;
@@ -210,8 +218,7 @@ class FunctionPlanner {
       const CodeInstruction& code = flow_.code[source];
       const bool branch =
           code.kind == InstructionKind::jump || code.kind == InstructionKind::conditional;
-      return branch && code.branch_field && code.branch_field->width == 4 &&
-             planner_.is_free(code.address, code.end());
+      return branch && code.branch_field && planner_.is_free(code.address, code.end());
     });
   }
 
@@ -277,29 +284,85 @@ class FunctionPlanner {
   std::optional<Reason> displace(std::size_t at) {
     return each_run(at, kJumpSize, [&](const Run& run) {
       StubPlan stub = stub_of(run);
-      if (!can_emit(stub)) return false;
-      add_patch({.form = Patch::Form::jump,
-                 .at = start(run.first),
-                 .size = Size{run.end.value - start(run.first).value},
-                 .stub = planner_.plan_.stubs.size()});
-      reaim(run);
-      add_stub(std::move(stub), Tactic::displace);
+      const auto sources = short_sources(run);
+      if (!sources || !can_emit(stub)) return false;
+      add_patch(jump_over(run));
+      add_aimed_stub(run, *sources, std::move(stub), Tactic::displace);
       return true;
     });
   }
 
-  void reaim(const Run& run) {
+  [[nodiscard]] Patch jump_over(const Run& run) const {
+    return {.form = Patch::Form::jump,
+            .at = start(run.first),
+            .size = Size{run.end.value - start(run.first).value},
+            .stub = planner_.plan_.stubs.size()};
+  }
+
+  // The stub of a run, and the branches that led to the targets in it.
+  void add_aimed_stub(const Run& run, const std::vector<SourceRun>& sources, StubPlan stub,
+                      Tactic tactic) {
+    const std::size_t index = planner_.plan_.stubs.size();
+    add_stub(std::move(stub), tactic);
     for (const std::size_t target : run.reaimed) {
       planner_.reaimed_.insert(start(target).value);
       for (const std::size_t source : branches_to(start(target))) {
         const CodeInstruction& branch = flow_.code[source];
+        if (branch.branch_field->width != 4) continue;
         add_patch({.form = Patch::Form::relative,
                    .at = VirtAddr{branch.address.value + branch.branch_field->at},
                    .size = Size{4},
-                   .stub = planner_.plan_.stubs.size(),
+                   .stub = index,
                    .step = target - run.first});
       }
     }
+    for (const SourceRun& source : sources) {
+      add_patch(jump_over(source.run));
+      StubPlan moved = stub_of(source.run);
+      moved.steps[source.branch - source.run.first].aim =
+          StubPlace{index, source.target - run.first};
+      planner_.plan_.stubs.push_back(std::move(moved));
+    }
+  }
+
+  // Runs that hold the branches to the run's targets that are too short for another target.
+  // Nothing where one cannot move.
+  std::optional<std::vector<SourceRun>> short_sources(const Run& run) {
+    std::vector<SourceRun> sources;
+    for (const std::size_t target : run.reaimed) {
+      for (const std::size_t branch : branches_to(start(target))) {
+        if (flow_.code[branch].branch_field->width == 4) continue;
+        const auto source = run_of_branch(branch, run, sources);
+        if (!source) return std::nullopt;
+        sources.push_back({*source, branch, target});
+      }
+    }
+    return sources;
+  }
+
+  std::optional<Run> run_of_branch(std::size_t branch, const Run& taken,
+                                   const std::vector<SourceRun>& others) {
+    const bool may_reaim = std::exchange(may_reaim_, false);
+    std::optional<Run> found;
+    each_run(branch, kJumpSize, [&](const Run& run) {
+      const auto apart = [&](const Run& other) {
+        return run.end <= start(other.first) || other.end <= start(run.first);
+      };
+      const auto has_site = [&](std::size_t i) { return is_wanted_site(start(i)); };
+      bool good = apart(taken) && can_emit(stub_of(run));
+      for (const SourceRun& other : others) good = good && apart(other.run);
+      for (std::size_t i = run.first; i <= run.last; ++i) good = good && !has_site(i);
+      // The branches to the other targets must be aimed too.
+      for (const std::size_t target : taken.reaimed) {
+        for (const std::size_t source : branches_to(start(target))) {
+          good = good && (source == branch || source < run.first || source > run.last);
+        }
+      }
+      if (good) found = run;
+      return good;
+    });
+    may_reaim_ = may_reaim;
+    return found;
   }
 
   // A window too short for `jmp rel32` reaches one nearby.
@@ -310,8 +373,10 @@ class FunctionPlanner {
       const Patch window{.form = Patch::Form::hop,
                          .at = start(run.first),
                          .size = Size{run.end.value - start(run.first).value}};
-      done = can_emit(stub) &&
-             (hop_into_padding(window, run, stub) || hop_over_run(window, run, stub));
+      const auto sources = short_sources(run);
+      done = sources && can_emit(stub) &&
+             (hop_into_padding(window, run, *sources, stub) ||
+              hop_over_run(window, run, *sources, stub));
       return done;
     });
     return done;
@@ -335,7 +400,8 @@ class FunctionPlanner {
             static_cast<std::size_t>(last - flow_.code.begin())};
   }
 
-  bool hop_into_padding(const Patch& window, const Run& run, StubPlan& stub) {
+  bool hop_into_padding(const Patch& window, const Run& run, const std::vector<SourceRun>& sources,
+                        StubPlan& stub) {
     const auto [first, last] = around(window);
     for (std::size_t i = std::max<std::size_t>(first, 1); i < last; ++i) {
       if (!flow_.code[i - 1].ends_block() || !reaches(window, start(i))) continue;
@@ -350,14 +416,15 @@ class FunctionPlanner {
                  .at = start(i),
                  .size = Size{end(next).value - start(i).value},
                  .stub = planner_.plan_.stubs.size()};
-      finish_hop(window, hole, run, stub);
+      finish_hop(window, hole, run, sources, stub);
       return true;
     }
     return false;
   }
 
   // Displaces a neighbour's run of ten bytes: the second five are the hole.
-  bool hop_over_run(const Patch& window, const Run& site_run, StubPlan& stub) {
+  bool hop_over_run(const Patch& window, const Run& site_run, const std::vector<SourceRun>& sources,
+                    StubPlan& stub) {
     const auto [first, last] = around(window);
     for (std::size_t i = first; i < last; ++i) {
       const VirtAddr hole{start(i).value + kJumpSize};
@@ -378,18 +445,18 @@ class FunctionPlanner {
                  .at = hole,
                  .size = Size{run->end.value - hole.value},
                  .stub = planner_.plan_.stubs.size()};
-      finish_hop(window, jump, site_run, stub);
+      finish_hop(window, jump, site_run, sources, stub);
       return true;
     }
     return false;
   }
 
-  void finish_hop(Patch window, const Patch& hole, const Run& run, StubPlan& stub) {
+  void finish_hop(Patch window, const Patch& hole, const Run& run,
+                  const std::vector<SourceRun>& sources, StubPlan& stub) {
     window.hole = hole.at;
     add_patch(window);
     add_patch(hole);
-    reaim(run);
-    add_stub(std::move(stub), Tactic::hop);
+    add_aimed_stub(run, sources, std::move(stub), Tactic::hop);
   }
 
   [[nodiscard]] bool can_emit(const StubPlan& stub) const {

@@ -29,11 +29,18 @@ enum class Tactic {
 };
 [[nodiscard]] const char* to_string(Tactic tactic);
 
+// A step of another stub, as indices in SledPlan::stubs and StubPlan::steps.
+struct StubPlace {
+  std::size_t stub{};
+  std::size_t step{};
+};
+
 // What a stub does, in order.
 struct StubStep {
-  CodeInstruction instruction;   // displaced; of a sled the instruction at its site
-  std::optional<VirtAddr> sled;  // a sled for this site; a nop at the site is dropped for it
-  bool guarded{};                // the sled protects the red zone
+  CodeInstruction instruction;     // displaced; of a sled the instruction at its site
+  std::optional<VirtAddr> sled;    // a sled for this site; a nop at the site is dropped for it
+  bool guarded{};                  // the sled protects the red zone
+  std::optional<StubPlace> aim{};  // of a branch: it goes to that step, of a stub before this one
   [[nodiscard]] bool keeps_instruction() const {
     return !sled || instruction.kind != InstructionKind::nop;
   }
