@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
 #include "tool/elf_input.hpp"
@@ -49,6 +50,11 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
       before.source().size() <= kSecondOpinionLimit.value && size <= kSecondOpinionLimit.value;
   // In a damaged file other readers stop early, each somewhere else.
   const bool sound = before.problems().empty();
+  // LIEF compares what a file holds, and sleds add code: compare() follows it, LIEF cannot.
+  if (has_sleds(*result) != has_sleds(before)) {
+    terminal.detail("second opinion not asked: sleds are compared instruction by instruction");
+    return findings;
+  }
   if (check.second_opinion == SecondOpinionMode::always ||
       (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
     // What moved among the headers is known from both files; compare() has judged it.

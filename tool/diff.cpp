@@ -55,7 +55,9 @@ std::string type_text(const ArgumentShape& argument) {
 
 std::string signature_text(const Signature& signature) {
   std::string text;
-  for (const ArgumentShape& argument : signature.arguments) text += " " + type_text(argument);
+  for (const ArgumentShape& argument : signature.arguments) {
+    text += fmt::format(" {}", type_text(argument));
+  }
   if (text.empty()) text = " no arguments";
   return text.substr(1) + (signature.semaphore ? ", semaphore" : "");
 }

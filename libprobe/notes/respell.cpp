@@ -1,5 +1,7 @@
 #include "libprobe/notes/respell.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -129,12 +131,12 @@ std::string respell_operand(const std::string& operand) {
   if (operand.starts_with('$')) {
     const std::string_view number = std::string_view(operand).substr(1);
     const auto value = sum_of(number);
-    return value && !is_plain(number) ? "$" + std::to_string(*value) : operand;
+    return value && !is_plain(number) ? fmt::format("${}", *value) : operand;
   }
   const std::size_t open = operand.find('(');
   if (open == operand.npos || !is_address(std::string_view(operand).substr(open))) return operand;
   const std::string_view number = std::string_view(operand).substr(0, open);
-  if (number.empty()) return "0" + operand;
+  if (number.empty()) return fmt::format("0{}", operand);
   const auto value = sum_of(number);
   if (!value || is_plain(number)) return operand;
   return std::to_string(*value) + operand.substr(open);
