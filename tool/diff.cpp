@@ -56,7 +56,8 @@ std::string type_text(const ArgumentShape& argument) {
 std::string signature_text(const Signature& signature) {
   std::string text;
   for (const ArgumentShape& argument : signature.arguments) {
-    text.append(1, ' ').append(type_text(argument));
+    text += ' ';
+    text += type_text(argument);
   }
   if (text.empty()) text = " no arguments";
   return text.substr(1) + (signature.semaphore ? ", semaphore" : "");
