@@ -166,7 +166,9 @@ class FunctionComparer {
   // Only branches of the function lead there in the original, and each of them has changed. Whether
   // one leads there in the result is seen when all have been compared.
   [[nodiscard]] bool is_reaimed(VirtAddr at) const {
+    // A branch that is not among the function's code is compared nowhere.
     return (flow_.target(at) & ~kTargetSite) == kTargetBranch &&
+           std::ranges::find(flow_.code, at, &CodeInstruction::target) != flow_.code.end() &&
            std::ranges::all_of(flow_.code, [&](const CodeInstruction& code) {
              return code.target != at || !same_bytes(code);
            });

@@ -69,7 +69,8 @@ ComparedCode compared(const Bytes& original, const Bytes& result, std::uint64_t 
 }
 
 bool is_proven(const Bytes& result, std::uint64_t sled = kStub) {
-  return compared(kOriginal, result, sled, {{1, kTargetSite}, {14, kTargetBranch}}).findings.empty();
+  return compared(kOriginal, result, sled, {{1, kTargetSite}, {14, kTargetBranch}})
+      .findings.empty();
 }
 
 Bytes poked(std::size_t at, std::uint8_t value) {
@@ -82,7 +83,8 @@ Bytes poked(std::size_t at, std::uint8_t value) {
 }  // namespace
 
 TEST_CASE("a function through its stub does what it did", "[sled][verify]") {
-  const ComparedCode code = compared(kOriginal, kResult, kStub, {{1, kTargetSite}, {14, kTargetBranch}});
+  const ComparedCode code =
+      compared(kOriginal, kResult, kStub, {{1, kTargetSite}, {14, kTargetBranch}});
   CHECK(code.findings.empty());
   REQUIRE_FALSE(code.proven.empty());
   CHECK(code.proven.front().first == VirtAddr{0x1001});
@@ -116,7 +118,8 @@ TEST_CASE("no flipped bit of moved code or of a jump is proven", "[sled][verify]
 }
 
 TEST_CASE("a target inside what was replaced is found", "[sled][verify]") {
-  CHECK_FALSE(compared(kOriginal, kResult, kStub, {{1, kTargetSite}, {4, kTargetBranch}, {14, kTargetBranch}})
+  CHECK_FALSE(compared(kOriginal, kResult, kStub,
+                       {{1, kTargetSite}, {4, kTargetBranch}, {14, kTargetBranch}})
                   .findings.empty());
 }
 
