@@ -109,7 +109,7 @@ int main() {
 """
 
 
-def run(command, env=None, timeout=150):
+def run(command, env=None, timeout=240):
     return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False,
                           timeout=timeout, env={**os.environ, **(env or {})},
                           stdin=subprocess.DEVNULL)
