@@ -120,7 +120,9 @@ def strange_section(old, new):
         elif index in relocations:
             free = {"size"}
         elif was.name == BASE:
-            free = {"address", "offset"}
+            # It moves beside the code, without a byte of its own there.
+            moved = (was.address, was.offset) != (now.address, now.offset)
+            free = {"address", "offset"} | ({"size", "flags"} if moved and not now.size else set())
         elif index == old.names:
             free = {"offset", "size"}
         changed = {k for k in vars(was) if getattr(was, k) != getattr(now, k)} - free
@@ -132,6 +134,10 @@ def strange_section(old, new):
 def strange_base(data):
     """Is .stapsdt.base, where it has been put, on the bytes that its address says?"""
     elf = Elf(data)
+    for base in (s for s in elf.sections if s.name == BASE and s.type != SHT_NOBITS and not s.size):
+        code = [s for s in elf.sections if s.flags & 4 and s.type != SHT_NOBITS]
+        if code and all(base.offset - s.offset != base.address - s.address for s in code):
+            return f".stapsdt.base at {base.address:#x} has another distance than any code"
     for base in (s for s in elf.sections if s.name == BASE and s.type != SHT_NOBITS):
         around = [s for s in elf.sections if s.name != BASE and s.flags & 2 and s.type != SHT_NOBITS
                   and s.address <= base.address < s.address + s.size]

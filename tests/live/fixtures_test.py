@@ -226,11 +226,19 @@ def read(path):
         return file.read()
 
 
+def counter(f, note):
+    """A field that names no data of the file, as gold leaves it where nothing reads the counter,
+    becomes 0: libbpf refuses it."""
+    data = any(s.address <= note.semaphore < s.address + s.size
+               for s in f.before.sections if "A" in s.flags and "X" not in s.flags)
+    return note.semaphore if data or f.before.relocatable or f.variant == "debug" else 0
+
+
 def identity(f, note):
     if f.shifted:
         # A repair may apply the shift to the note.
         return (note.key, note.arguments, note.location % SHIFT, note.semaphore % SHIFT)
-    return (note.key, note.arguments, note.address, note.semaphore)
+    return (note.key, note.arguments, note.address, counter(f, note))
 
 
 def check_removed(f):
