@@ -218,7 +218,8 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
   CLI::App& command = *app.add_subcommand("sled", "give each probe site a patchable sled (x86-64)");
   command.footer(
       "nop10 is optimised by Linux 7.2 and later and is an ordinary site elsewhere; nop5 by Linux\n"
-      "6.17 to 7.1.\n"
+      "6.17 to 7.1 (and there kills forked children of a traced program: not for servers that "
+      "fork).\n"
       "\n"
       "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (or no site could get a sled), 5 "
       "could\n"

@@ -57,6 +57,27 @@ TEST_CASE("an argument that libbpf cannot read refuses the probe's other sites")
   CHECK(file.failures("gdb", 1).empty());
 }
 
+// Tried with perf 6.1 on Linux 6.18: "Argument type or name is different from existing probe".
+TEST_CASE("perf takes no probe whose sites have different arguments") {
+  struct Case {
+    const char* first;
+    const char* second;
+    bool taken;
+  };
+  for (const auto& [first, second, taken] :
+       {Case{"4@%eax", "4@-8(%rbp)", true}, Case{"4@%eax", "4@%eax 4@%ebx", false},
+        Case{"4@%eax", "-4@%eax", false}, Case{"4@%eax", "8@%rax", false}}) {
+    CAPTURE(first, second);
+    ProgramBuilder program;
+    program.probes = {note(0x1000, "a", first), note(0x1001, "a", second)};
+    const Judged file = program.judge();
+    for (const std::size_t probe : {0U, 1U}) {
+      CHECK(file.failures("perf", probe) == (taken ? "" : "attach:arguments-differ"));
+    }
+    CHECK(file.failures("bpftrace", 0).empty());
+  }
+}
+
 TEST_CASE("more argument strings than libbpf's map holds") {
   const std::size_t specs = GENERATE(256U, 257U);
   ProgramBuilder program;

@@ -1,7 +1,9 @@
 // perf: construct_sdt_notes_list() and populate_sdt_note() of symbol-elf.c, and
 // probe_cache__scan_sdt() of probe-file.c, which keeps nothing where one note fails.
 #include <algorithm>
+#include <optional>
 #include <tuple>
+#include <vector>
 
 #include "libprobe/audit/consumers/kernel.hpp"
 #include "libprobe/audit/consumers/reasons.hpp"
@@ -104,6 +106,23 @@ bool last_repeats(const Facts& facts, const Reading& reading) {
   });
 }
 
+// `perf probe` makes one event of all sites of a name. The kernel (trace_probe.c,
+// trace_probe_compare_arg_type) wants the same arguments at each, and perf takes none then.
+bool arguments_differ(const Facts& facts, const Reading& reading, std::size_t index) {
+  const auto types = [&](std::size_t probe) {
+    std::vector<std::optional<int>> sizes;
+    for (const Argument& argument : facts.probes[probe].arguments) sizes.push_back(argument.size);
+    return sizes;
+  };
+  std::optional<std::vector<std::optional<int>>> first;
+  for (const std::size_t probe : facts.groups[index]) {
+    if (reading.seen(probe) == nullptr) continue;
+    if (!first) first = types(probe);
+    if (types(probe) != *first) return true;
+  }
+  return false;
+}
+
 void check(const Facts& facts, std::size_t index, const Seen& seen, Counters& counters,
            Report& report) {
   report.dangles(index, reason::dangling_attached);
@@ -136,6 +155,13 @@ void perf(const Facts& facts, Report& report) {
   Counters counters;
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
     if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, counters, report);
+  }
+  for (std::size_t group = 0; group < facts.groups.size(); ++group) {
+    if (!arguments_differ(facts, reading, group)) continue;
+    for (const std::size_t probe : facts.groups[group]) {
+      if (reading.seen(probe) == nullptr) continue;
+      report.fails(probe, Step::attach, reason::arguments_differ);
+    }
   }
 }
 

@@ -57,6 +57,8 @@ constexpr std::array kReasons{
            "the note does not name the counter that the program's code reads"},
     Reason{reason::semaphore_copied,
            "the counter is another module's: the one that the note names is only its copy"},
+    Reason{reason::arguments_differ,
+           "the kernel takes no event whose sites differ in number or type of arguments"},
     Reason{reason::semaphore_conflict, "the kernel refuses a second counter at one instruction"},
     Reason{reason::semaphore_odd, "the kernel refuses a counter at an odd offset"},
     Reason{reason::semaphore_not_in_file, "the kernel cannot raise a counter without file bytes"},

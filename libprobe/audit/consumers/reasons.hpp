@@ -41,6 +41,7 @@ inline constexpr std::string_view semaphore_unsupported = "semaphore-unsupported
 inline constexpr std::string_view semaphore_segment = "semaphore-segment";
 inline constexpr std::string_view semaphore_sibling = "semaphore-sibling";
 inline constexpr std::string_view semaphore_field = "semaphore-field";
+inline constexpr std::string_view arguments_differ = "arguments-differ";
 inline constexpr std::string_view semaphore_copied = "semaphore-copied";
 inline constexpr std::string_view semaphore_conflict = "semaphore-conflict";
 inline constexpr std::string_view semaphore_odd = "semaphore-odd";
