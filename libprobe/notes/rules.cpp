@@ -24,7 +24,7 @@ constexpr std::array kRules{
              "a linked file has more than one .note.stapsdt section",
              "libbpf, perf and LTTng read the first only", kFix},
     NoteRule{rule::note_section_type, Severity::error, "the section's type is not SHT_NOTE",
-             "no tracer reads it", kRelink},
+             "no tracer reads it", kFix},
     NoteRule{rule::note_unreadable, Severity::error,
              "the section's bytes are not there to be read: outside the file, compressed, or "
              "shared with another note section",

@@ -42,7 +42,7 @@ class FileScanner {
       report_.at(rule::note_section_type, Severity::error, section.offset,
                  fmt::format("type of section {} (.note.stapsdt); expected SHT_NOTE (7), found {}",
                              section.index, section.type));
-      return;
+      if (!holds_notes(section)) return;
     }
     check_header(section);
     const auto bytes = readable(section);
@@ -136,6 +136,11 @@ class FileScanner {
 };
 
 }  // namespace
+
+bool holds_notes(const Section& section) {
+  return section.name == kStapsdtSection &&
+         (section.type == SHT_NOTE || section.type == SHT_PROGBITS);
+}
 
 NoteScan scan_notes(const ElfFile& file) { return FileScanner(file).run(); }
 

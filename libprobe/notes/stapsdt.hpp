@@ -75,7 +75,11 @@ struct NoteScan {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> stopped;
 };
 
-// Reads every SHT_NOTE section named .note.stapsdt. The alignment that reads most notes is found
+// Is it a section of probe notes? One that is marked as SHT_PROGBITS holds them too, though no
+// tracer reads it.
+[[nodiscard]] bool holds_notes(const Section& section);
+
+// Reads every section of probe notes. The alignment that reads most notes is found
 // out (4, then 8) rather than believed from sh_addralign. In ET_REL the relocations of the section
 // are applied first. Never fails: what cannot be read is in `findings` (rules: notes/rules.hpp)
 // and `stopped`.

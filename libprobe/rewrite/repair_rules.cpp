@@ -20,6 +20,7 @@ constexpr std::array kRules = {
     RepairRule{rule::note_sections, "joins several .note.stapsdt sections"},
     RepairRule{rule::note_alloc, "puts the notes into a section that is not loaded"},
     RepairRule{rule::note_foreign, "moves notes of other owners to a section of their own"},
+    RepairRule{rule::note_section_type, "gives the section of the notes the type SHT_NOTE"},
     RepairRule{rule::note_align, "pads the notes to 4 and says so in sh_addralign"},
     RepairRule{rule::note_namesz, "writes the owner's name with its size of 8"},
     RepairRule{rule::note_type, "writes the type 3"},

@@ -23,12 +23,13 @@ bool table_moved(const ElfFile& before, const ElfFile& after) {
   return after.header().shoff.value >= before.source().size();
 }
 
-// Elf32_Shdr and Elf64_Shdr: flags to size are contiguous, sh_addralign stands apart.
+// Elf32_Shdr and Elf64_Shdr: flags to size are contiguous, sh_type and sh_addralign stand apart.
 void add_header_fields(const ElfFile& file, const Section& section, std::vector<Range>& out) {
   const bool is64 = file.header().is64;
   const std::uint64_t at = section.header_offset.value;
-  const std::uint64_t flags = 8, link = is64 ? 40 : 24;
+  const std::uint64_t type = 4, flags = 8, link = is64 ? 40 : 24;
   const std::uint64_t align = is64 ? 48 : 32, word = file.header().word();
+  if (is_notes(section)) out.push_back({at + type, at + flags});
   out.push_back({at + flags, at + link});
   out.push_back({at + align, at + align + word});
 }
@@ -133,6 +134,7 @@ Section with_allowed_changes(const ElfFile& before, const Section& old, const Se
       result.type = SHT_PROGBITS;
     }
   } else if (is_notes(old)) {
+    if (now.type == SHT_NOTE) result.type = SHT_NOTE;
     result.offset = now.offset;
     result.size = now.size;
     result.addralign = now.addralign;
@@ -294,6 +296,13 @@ std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after,
 
 void compare_sections(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
                       std::vector<Finding>& out) {
+  // Not even the header 0 that every section's number leads to where it is gone.
+  if (after.sections().empty()) {
+    for (const Section& old : before.sections()) {
+      out.push_back(section_finding(old, "is not in the result"));
+    }
+    return;
+  }
   for (const std::uint32_t index : match.added) {
     const Section& now = *after.section_at(index);
     if (!may_be_new(before, after, now)) {
@@ -332,11 +341,14 @@ void compare_symbols(const ElfFile& before, const ElfFile& after, const SectionM
     const bool of_base = symbol.shndx == base;
     if (!of_base && match.number(symbol.shndx) == symbol.shndx) return;
     const Section* table = after.section_at(match.number(section.index));
-    const auto symbols = after.symbol_table(*table);
-    const Symbol now = symbols ? symbols->at(symbol.index) : Symbol{};
-    const Section* place = of_base ? after.section(kBaseSection) : nullptr;
-    const bool right = now.shndx == match.number(symbol.shndx) && now.in_section() &&
-                       now.value == (of_base ? place->addr : symbol.value) &&
+    const Section* place = after.section(kBaseSection);
+    Symbol now;
+    if (table != nullptr) {
+      const auto symbols = after.symbol_table(*table);
+      if (symbols) now = symbols->at(symbol.index);
+    }
+    const bool right = (!of_base || place != nullptr) && now.shndx == match.number(symbol.shndx) &&
+                       now.in_section() && now.value == (of_base ? place->addr : symbol.value) &&
                        (of_base ? now.size <= place->size : now.size == symbol.size);
     if (!right && out.size() < kManyFindings) {
       out.push_back(section_finding(

@@ -60,8 +60,10 @@ void compare_leftovers(const ElfFile& before, const ElfFile& after, const Sectio
   for (const Section& old : before.sections()) {
     const bool anew = (is_notes(old) && !old.allocated()) || is_note_relocations(before, old);
     if (!anew || !old.in_file || old.nobits()) continue;
+    // A hostile file's header 0 may say anything, and stays where it is.
     const std::uint32_t index = match.now[old.index];
-    compare_left_behind(before, after, old, index == 0 ? nullptr : after.section_at(index), out);
+    const bool gone = index == 0 && old.index != 0;
+    compare_left_behind(before, after, old, gone ? nullptr : after.section_at(index), out);
   }
   for (const auto& [begin, end] : FileRanges(after).unclaimed(before.source().size())) {
     if (const std::uint64_t at = first_nonzero(after, begin, end); at != end) {

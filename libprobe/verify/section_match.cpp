@@ -20,9 +20,7 @@ bool same_header(const Section& a, const Section& b) {
 
 }  // namespace
 
-bool is_notes(const Section& section) {
-  return section.type == SHT_NOTE && section.name == kStapsdtSection;
-}
+bool is_notes(const Section& section) { return holds_notes(section); }
 
 bool SectionMatch::reordered() const {
   for (std::uint32_t i = 0; i < now.size(); ++i) {
@@ -73,6 +71,7 @@ SectionMatch match_sections(const ElfFile& before, const ElfFile& after) {
 std::vector<std::string> changed_sections(const ElfFile& before, const ElfFile& after) {
   const SectionMatch match = match_sections(before, after);
   std::vector<std::string> names;
+  if (after.sections().empty()) return names;
   bool others = match.reordered();
   for (const Section& old : before.sections()) {
     const std::uint32_t index = match.now[old.index];

@@ -68,7 +68,7 @@ RULES = {
                    "only", FIX),
     "note-alloc": ("perf and systemtap skip the whole section; gdb warns", FIX),
     "note-sections": ("libbpf, perf and LTTng read the first only", FIX),
-    "note-section-type": ("no tracer reads it", RELINK),
+    "note-section-type": ("no tracer reads it", FIX),
     "note-unreadable": ("no tracer reads it", RELINK),
     "note-truncated": ("every tracer loses it and what follows", RELINK),
     "note-foreign": ("libbpf refuses every attach to the file", FIX),
@@ -291,10 +291,10 @@ row("plain", ".text.sh_size", HUGE, problems=[
     "[section 4] contents lie outside the file; expected an end up to {size}, found {text}+{huge}"])
 
 # The header of .note.stapsdt.
-row("plain", ".note.stapsdt.sh_type", 1, without=ALL,
+row("plain", ".note.stapsdt.sh_type", 1,
     findings=[note_rule("note-section-type", "note {section}",
                         "type of section {index} (.note.stapsdt); expected SHT_NOTE (7), found 1")],
-    left=["note-section-type: type of section {index} (.note.stapsdt); expected SHT_NOTE (7), found 1"])
+    fix="removed 0 dangling, kept 3 live, repaired note-section-type; build-id kept")
 row("plain", ".note.stapsdt.sh_type", 8, without=ALL,
     findings=[note_rule("note-section-type", "note {section}",
                         "type of section {index} (.note.stapsdt); expected SHT_NOTE (7), found 8")],

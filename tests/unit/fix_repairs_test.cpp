@@ -77,7 +77,7 @@ struct Program {
   void add_notes() {
     for (const Bytes& bytes : notes) {
       note_sections.push_back(elf.section({.name = ".note.stapsdt",
-                                           .type = SHT_NOTE,
+                                           .type = note_type,
                                            .flags = note_flags,
                                            .align = 4,
                                            .bytes = bytes}));
@@ -88,6 +88,7 @@ struct Program {
   bool has_base{true}, early_notes{};
   std::string counters{".probes"};
   std::vector<Bytes> notes;  // one section each
+  std::uint32_t note_type{SHT_NOTE};
   std::uint64_t note_flags{};
   std::vector<NewSymbol> symbols;
   std::uint32_t base{}, text{}, data{}, comment{};
@@ -320,6 +321,34 @@ TEST_CASE("note-alloc: the notes get a section that is not loaded") {
     CHECK(old->type == SHT_PROGBITS);
     CHECK(read_probes(after).probes.size() == 1);
   }
+}
+
+TEST_CASE("note-section-type: the section is marked as what it holds") {
+  for (const auto& kind : kinds()) {
+    CAPTURE(kind.is64, kind.order == std::endian::big);
+    Program program(kind);
+    program.notes = {program.note("one", 0)};
+    program.note_type = SHT_PROGBITS;
+    const Bytes before = program.build();
+    const auto [fix, bytes] = repair(before, only("note-section-type"));
+    CHECK(rules(fix) == Rules{"note-section-type"});
+    const ElfFile after = open(bytes);
+    const Section* notes = after.section_at(program.note_sections[0]);
+    CHECK(notes->type == SHT_NOTE);
+    CHECK(read_probes(after).probes.size() == 1);
+    CHECK(read_probes(after).scan.findings.empty());
+    // Nothing but the type: one field of four bytes.
+    CHECK(bytes.size() == before.size());
+    const auto differing = std::inner_product(bytes.begin(), bytes.end(), before.begin(), 0,
+                                              std::plus<>(), std::not_equal_to<>());
+    CHECK(differing == 1);
+  }
+  // What is not asked for stays.
+  Program program({});
+  program.notes = {program.note("one", 0)};
+  program.note_type = SHT_PROGBITS;
+  const Bytes before = program.build();
+  CHECK(repair(before, only("dangling")).bytes == before);
 }
 
 TEST_CASE("note-foreign: notes of other owners get a section of their own") {

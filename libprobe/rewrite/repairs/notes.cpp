@@ -68,12 +68,16 @@ class NoteRepair {
            std::ranges::any_of(foreign_of(state_.probes, section), is_other_owner);
   }
 
+  [[nodiscard]] bool has_wrong_type(const Section& section) const {
+    return section.type != SHT_NOTE && state_.whole_file() && state_.wants(rule::note_section_type);
+  }
+
   [[nodiscard]] bool wanted(const Section& section) const {
     if (section.size.value == 0) return false;
     const auto [first, count] = probes_of(state_.probes, section);
     const auto fates = std::span(state_.fates).subspan(first, count);
     return (section.addralign.value != 4 && state_.wants(rule::note_align)) ||
-           leaves_memory(section) || has_other_owners(section) ||
+           leaves_memory(section) || has_other_owners(section) || has_wrong_type(section) ||
            std::ranges::any_of(fates, [](NoteFate fate) { return fate != NoteFate::keep; });
   }
 
@@ -170,6 +174,10 @@ class NoteRepair {
                               "the notes stand at the end of the file");
       if (!done) return done;
     }
+    if (has_wrong_type(section)) {
+      auto done = headers.set(section, SectionField::type, SHT_NOTE, "tracers read SHT_NOTE only");
+      if (!done) return done;
+    }
     auto done =
         headers.set(section, SectionField::size, notes.size(), "the size of the kept notes");
     if (!done) return done;
@@ -233,6 +241,9 @@ class NoteRepair {
     for (const Section* section : sections) {
       const auto [first, count] = probes_of(state_.probes, *section);
       for (std::size_t i = first; i < first + count; ++i) report_note(i);
+      if (has_wrong_type(*section)) {
+        state_.repaired(rule::note_section_type, "the section's type is SHT_NOTE");
+      }
       if (section->addralign.value != 4) {
         state_.repaired(rule::note_align, "the section's alignment is 4");
       }
