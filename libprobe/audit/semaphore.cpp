@@ -42,6 +42,19 @@ bool holds_counter(std::uint64_t address, std::uint64_t start, std::uint64_t siz
   return in_range(address, start, size) && size - (address - start) >= kSemaphoreBytes;
 }
 
+// Tables may overlap in a hostile file: together no more than the file's size of them is read.
+std::vector<const Section*> symbol_tables(const ElfFile& file) {
+  std::vector<const Section*> tables;
+  std::uint64_t budget = file.source().size();
+  for (const Section& section : file.sections()) {
+    if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+    if (section.size.value > budget) continue;
+    budget -= section.size.value;
+    tables.push_back(&section);
+  }
+  return tables;
+}
+
 // The symbols that could be the probes' counters, by name.
 class SemaphoreSymbols {
  public:
@@ -51,9 +64,8 @@ class SemaphoreSymbols {
       if (name.size() <= kLongestSymbol) found_.try_emplace(std::move(name));
     }
     if (found_.empty()) return;
-    for (const Section& section : file.sections()) {
-      if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
-      if (const auto table = file.symbol_table(section)) read(*table);
+    for (const Section* section : symbol_tables(file)) {
+      if (const auto table = file.symbol_table(*section)) read(*table);
     }
   }
 
@@ -223,9 +235,8 @@ std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file, const ProbeFile
 
 bool has_semaphore_symbol(const ElfFile& file) {
   std::optional<std::unordered_set<std::uint64_t>> copied;  // read where a symbol asks for it
-  for (const Section& section : file.sections()) {
-    if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
-    const auto table = file.symbol_table(section);
+  for (const Section* section : symbol_tables(file)) {
+    const auto table = file.symbol_table(*section);
     if (!table) continue;
     for (std::uint32_t i = 1; i < table->size(); ++i) {
       const Symbol symbol = table->at(i);

@@ -147,7 +147,8 @@ Section with_allowed_changes(const ElfFile& before, const Section& old, const Se
     result.flags |= now.flags & SHF_ALLOC;
     result.addr = now.addr;
     result.offset = now.offset;
-    if (old.addr != now.addr && now.size.value == 0) result.size = now.size;
+    const bool moved = old.addr != now.addr || old.offset != now.offset;
+    if (moved && now.size.value == 0) result.size = now.size;
   }
   return result;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "libprobe/notes/section_scan.hpp"
 #include "libprobe/notes/walk.hpp"
@@ -175,14 +176,22 @@ class KeptRelocations {
   KeptRelocations(const ElfFile& file, const ProbeFile& probes, Numbers& numbers) {
     for (const Probe& probe : probes.probes) add_note(probe.note, numbers.of(probe));
     for (const ForeignNote& note : probes.scan.foreign) add_note(note, numbers.of(note));
+    std::uint64_t budget = file.source().size();  // tables may overlap in a hostile file
     for (const Section& table : file.sections()) {
-      if (is_note_relocations(file, table)) add_table(file, table);
+      if (!is_note_relocations(file, table)) continue;
+      if (table.size.value > budget) {
+        unread.emplace(table.offset.value, table.size.value);
+      } else {
+        budget -= table.size.value;
+        add_table(file, table);
+      }
     }
   }
 
   std::map<Relocated, std::size_t> entries;
-  std::size_t outside{};                      // of every note
-  std::map<std::size_t, std::size_t> counts;  // of notes, by number
+  std::set<std::pair<std::uint64_t, std::uint64_t>> unread;  // tables: offset and size
+  std::size_t outside{};                                     // of every note
+  std::map<std::size_t, std::size_t> counts;                 // of notes, by number
 
  private:
   struct Place {
@@ -263,7 +272,12 @@ void compare_note_relocations(const ElfFile& before, const ProbeFile& old, const
                               const ProbeFile& now, std::vector<Finding>& out) {
   Numbers numbers;
   const KeptRelocations left(before, old, numbers), right(after, now, numbers);
-  bool same = right.outside <= left.outside;
+  bool same = right.outside <= left.outside && left.unread == right.unread;
+  for (const auto& [offset, size] : left.unread) {
+    const auto a = before.source().slice(FileOffset{offset}, Size{size}, "relocations");
+    const auto b = after.source().slice(FileOffset{offset}, Size{size}, "relocations");
+    same = same && (a.has_value() == b.has_value()) && (!a || std::ranges::equal(*a, *b));
+  }
   for (const auto& [entry, count] : right.entries) {
     const auto known = left.entries.find(entry);
     same = same && known != left.entries.end() && count <= known->second;
