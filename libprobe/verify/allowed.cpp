@@ -147,7 +147,7 @@ Section with_allowed_changes(const ElfFile& before, const Section& old, const Se
     result.flags |= now.flags & SHF_ALLOC;
     result.addr = now.addr;
     result.offset = now.offset;
-    const bool moved = old.addr != now.addr || old.offset != now.offset;
+    const bool moved = old.addr != now.addr || old.offset != now.offset || !old.allocated();
     if (moved && now.size.value == 0) result.size = now.size;
   }
   return result;
