@@ -29,6 +29,12 @@ Result<void> repair_order(FixState& state) {
   if (probes == nullptr || state.notes == 0 || !state.whole_file()) return {};
   if (!state.wants(repair::section_order) || state.ranges.section_over_header()) return {};
   if (state.headers.place_of(state.notes) > probes->index) return {};
+  // Where the notes are still loaded, or the headers lie over something else, neither is touched.
+  const Section* notes = state.file.section_at(state.notes);
+  if ((notes != nullptr && notes->allocated()) || state.ranges.sharer_of_section_headers()) {
+    state.refuse(kStapsdtSection, "section-order: the headers cannot be changed safely");
+    return {};
+  }
 
   // The notes and a section behind .probes change places: two numbers change, and only sections
   // that are not loaded, so that no loaded symbol has to follow.
