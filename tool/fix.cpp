@@ -12,13 +12,13 @@
 
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
-#include "libprobe/rewrite/commit.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"
+#include "tool/write.hpp"
 
 namespace reprobe {
 namespace {
@@ -91,10 +91,7 @@ void print_plan(const FixPlan& fix, const ProbeFile& probes) {
         repair.probe ? probe_text(probes.probes[*repair.probe]) + ": " : std::string();
     fmt::print("repair {}: {}\n", repair.rule, printable(about + repair.what));
   }
-  for (const Edit& edit : fix.plan.edits()) {
-    fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);
-  }
-  for (const std::string& why : fix.plan.appended_why()) fmt::print("append: {}\n", why);
+  print_edits(fix.plan);
 }
 
 // One line: what was done, or would be.
@@ -167,16 +164,14 @@ void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes,
 }
 
 struct Planned {
-  FileStamp stamp;  // of the input before it was read
-  ElfFile file;
+  Input input;
   ProbeFile probes;
   FixPlan fix;
   std::optional<ElfFile> debug;  // --from-debug
 };
 
 // The notes of the debug file take the place of the file's own.
-Result<Planned> plan_from_debug_file(const FixCommandOptions& options, const FileStamp& stamp,
-                                     ElfFile file) {
+Result<Planned> plan_from_debug_file(const FixCommandOptions& options, Input input) {
   auto source = map_input(options.from_debug);
   auto debug = source ? open_elf(std::move(*source)) : tl::unexpected(source.error());
   if (!debug) {
@@ -186,27 +181,21 @@ Result<Planned> plan_from_debug_file(const FixCommandOptions& options, const Fil
   const auto wanted = [&](const Probe& probe) {
     return selected(options.common.patterns, probe.note);
   };
-  auto restored = plan_from_debug(file, *debug, wanted);
+  auto restored = plan_from_debug(input.file, *debug, wanted);
   if (!restored) return tl::unexpected(restored.error());
   ProbeFile probes;
   probes.probes = std::move(restored->probes);
-  return Planned{stamp, std::move(file), std::move(probes), std::move(restored->fix),
-                 std::move(*debug)};
+  return Planned{std::move(input), std::move(probes), std::move(restored->fix), std::move(*debug)};
 }
 
 Result<Planned> plan_file(const FixCommandOptions& options) {
   const auto choice = RepairChoice::of(options.only, options.skip);
   if (!choice) return tl::unexpected(choice.error());
-  const auto stamp = file_stamp(options.file);
-  auto source = map_input(options.file);
-  if (!source) return tl::unexpected(source.error());
-  if (!stamp) return tl::unexpected(stamp.error());
-  auto file = open_elf(std::move(*source));
-  if (!file) return tl::unexpected(file.error());
-  if (!options.from_debug.empty()) {
-    return plan_from_debug_file(options, *stamp, std::move(*file));
-  }
-  ProbeFile probes = read_probes(*file);
+  auto input = open_input(options.file);
+  if (!input) return tl::unexpected(input.error());
+  if (!options.from_debug.empty()) return plan_from_debug_file(options, std::move(*input));
+  const ElfFile& file = input->file;
+  ProbeFile probes = read_probes(file);
   FixOptions fix_options;
   fix_options.remove_ambiguous = options.remove_ambiguous;
   fix_options.respell = options.respell;
@@ -216,36 +205,24 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
       return selected(options.common.patterns, probe.note);
     };
   }
-  auto fix = plan_fix(*file, probes, fix_options);
+  auto fix = plan_fix(file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());
   // -p narrows the work to some probes; what is wrong with others is not asked.
   if (options.common.patterns.empty()) {
-    refuse_the_rest(*fix, *file, probes, *choice);
+    refuse_the_rest(*fix, file, probes, *choice);
   }
   if (options.new_build_id && !fix->plan.empty()) {
-    auto renewed = renew_build_id(fix->plan, *file);
+    auto renewed = renew_build_id(fix->plan, file);
     if (!renewed) return tl::unexpected(renewed.error());
     fix->changed_sections.emplace_back(".note.gnu.build-id");
   }
-  return Planned{*stamp, std::move(*file), std::move(probes), std::move(*fix), std::nullopt};
-}
-
-CommitOptions commit_options(const FixCommandOptions& options, const FileStamp& stamp) {
-  CommitOptions result;
-  result.stamp = stamp;
-  result.input = options.file;
-  if (!options.output.empty()) result.output = options.output;
-  result.allow_hard_links = options.break_hardlinks;
-  result.allow_signature = options.drop_signature;
-  result.allow_verity = options.drop_verity;
-  result.preserve_dates = options.preserve_dates;
-  return result;
+  return Planned{std::move(*input), std::move(probes), std::move(*fix), std::nullopt};
 }
 
 // The id that the output has, read from the plan's own edit.
 std::string id_after(const Planned& planned) {
-  const auto range = planned.file.build_id_range();
-  const auto output = range ? apply(planned.fix.plan, planned.file.source()) : Bytes{};
+  const auto range = planned.input.file.build_id_range();
+  const auto output = range ? apply(planned.fix.plan, planned.input.file.source()) : Bytes{};
   if (!range || !output) return "";
   const auto file = ElfFile::open(borrowed_source(*output));
   return file ? file->build_id() : "";
@@ -256,7 +233,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
   const auto planned = plan_file(options);
   if (!planned) return tl::unexpected(planned.error());
   const FixPlan& fix = planned->fix;
-  warn_of_problems(options.file, planned->file, terminal);
+  warn_of_problems(options.file, planned->input.file, terminal);
   for (const Refusal& refusal : fix.refused) {
     const std::string what = options.from_debug.empty()
                                  ? "left as it is"
@@ -264,29 +241,22 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
     terminal.warning(
         fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
-  const CommitOptions commit_as = commit_options(options, planned->stamp);
-  const bool copies = !options.output.empty();
-  if (!fix.plan.empty() || copies) {
-    auto allowed = check_committable(commit_as);
-    if (!allowed) return tl::unexpected(allowed.error());
-  }
-  // apply -> verify -> commit: the result is checked before it takes the file's place. With -o an
-  // unchanged file is copied, so that a build step always finds its output.
-  if (!options.dry_run && (!fix.plan.empty() || copies)) {
-    const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
-                                         .allow_new_build_id = options.new_build_id,
-                                         .notes_from = planned->debug ? &*planned->debug : nullptr,
-                                         .allow_respelled = options.respell},
-                             .second_opinion = options.second_opinion,
-                             .changed_sections = fix.changed_sections};
-    auto done = commit(fix.plan, planned->file.source(), commit_as,
-                       [&](const std::filesystem::path& result) {
-                         return check_result(planned->file, options.file, result, check, terminal);
-                       });
-    if (!done) return tl::unexpected(done.error());
-  }
+  // apply -> verify -> commit: the result is checked before it takes the file's place.
+  const ElfFile& file = planned->input.file;
+  const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
+                                       .allow_new_build_id = options.new_build_id,
+                                       .notes_from = planned->debug ? &*planned->debug : nullptr,
+                                       .allow_respelled = options.respell},
+                           .second_opinion = options.second_opinion,
+                           .changed_sections = fix.changed_sections};
+  const auto written =
+      write_output(options, fix.plan, file.source(), planned->input.stamp,
+                   [&](const std::filesystem::path& result) {
+                     return check_result(file, options.file, result, check, terminal);
+                   });
+  if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
-    print_json(plan_json(options, planned->file, planned->probes, fix,
+    print_json(plan_json(options, planned->input.file, planned->probes, fix,
                          options.new_build_id ? id_after(*planned) : ""));
   } else if (options.dry_run) {
     print_plan(fix, planned->probes);
@@ -307,7 +277,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         options.file, doubtful));
   }
   terminal.info(fix.plan.empty() ? nothing_to_change(options)
-                                 : summary(options, planned->file, planned->probes, fix));
+                                 : summary(options, planned->input.file, planned->probes, fix));
   return fix.refused.empty() ? kDone : kRefused;
 }
 

@@ -152,6 +152,30 @@ void add_repairs(CLI::App& command, const char* name, std::vector<std::string>& 
       ->allow_extra_args(false);
 }
 
+// FILE and -o; gives the latter.
+CLI::Option* add_files(CLI::App& command, WriteOptions& options) {
+  command.add_option("FILE", options.file, "a linked program or shared library")->required();
+  return command.add_option("-o,--output", options.output, "write here instead of in place")
+      ->type_name("OUT");
+}
+
+// What becomes of the file's attributes.
+void add_safety(CLI::App& command, WriteOptions& options) {
+  command.add_flag("--preserve-dates", options.preserve_dates, "keep the file's times");
+  command
+      .add_flag("--break-hardlinks", options.break_hardlinks,
+                "in place on a file with several names: only this one gets the new contents")
+      ->group(kSafety);
+  command
+      .add_flag("--drop-signature", options.drop_signature,
+                "rewrite a file with an IMA or EVM signature, without the signature")
+      ->group(kSafety);
+  command
+      .add_flag("--drop-verity", options.drop_verity,
+                "rewrite a file with fs-verity, without fs-verity")
+      ->group(kSafety);
+}
+
 void add_fix(CLI::App& app, FixCommandOptions& options) {
   CLI::App& command = *app.add_subcommand("fix", "remove dangling notes and repair the others");
   command.footer(
@@ -164,10 +188,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       "  reprobe fix --from-debug app.debug app   # a strip took the notes\n"
       "  reprobe fix --remove-ambiguous -p 'demo:*' app");
   add_common(command, options.common);
-  command.add_option("FILE", options.file, "a linked program or shared library")->required();
-  auto* output =
-      command.add_option("-o,--output", options.output, "write here instead of in place")
-          ->type_name("OUT");
+  auto* output = add_files(command, options);
   command.add_flag("--in-place")
       ->description("rewrite FILE itself (the default)")
       ->excludes(output);
@@ -186,19 +207,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       ->type_name("HOW")
       ->check(CLI::IsMember(std::vector<std::string>{"keep", "new"}))
       ->default_str("keep");
-  command.add_flag("--preserve-dates", options.preserve_dates, "keep the file's times");
-  command
-      .add_flag("--break-hardlinks", options.break_hardlinks,
-                "in place on a file with several names: only this one gets the new contents")
-      ->group(kSafety);
-  command
-      .add_flag("--drop-signature", options.drop_signature,
-                "rewrite a file with an IMA or EVM signature, without the signature")
-      ->group(kSafety);
-  command
-      .add_flag("--drop-verity", options.drop_verity,
-                "rewrite a file with fs-verity, without fs-verity")
-      ->group(kSafety);
+  add_safety(command, options);
   auto* from_debug = command
                          .add_option("--from-debug", options.from_debug,
                                      "bring back the notes that a strip deleted, from the separate "
@@ -231,9 +240,7 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       "  reprobe sled --kind=nop5 libfoo.so -o fast.so\n"
       "  reprobe sled --undo app                     # the original, byte for byte");
   add_common(command, options.common);
-  command.add_option("FILE", options.file, "a linked program or shared library")->required();
-  command.add_option("-o,--output", options.output, "write here instead of in place")
-      ->type_name("OUT");
+  add_files(command, options);
   command
       .add_option_function<std::string>(
           "--kind", [&options](const std::string& word) { options.kind = kKinds.at(word); },
@@ -251,19 +258,7 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       ->default_str("auto");
   command.add_flag("--undo", options.undo, "take the sleds out again");
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
-  command.add_flag("--preserve-dates", options.preserve_dates, "keep the file's times");
-  command
-      .add_flag("--break-hardlinks", options.break_hardlinks,
-                "in place on a file with several names: only this one gets the new contents")
-      ->group(kSafety);
-  command
-      .add_flag("--drop-signature", options.drop_signature,
-                "rewrite a file with an IMA or EVM signature, without the signature")
-      ->group(kSafety);
-  command
-      .add_flag("--drop-verity", options.drop_verity,
-                "rewrite a file with fs-verity, without fs-verity")
-      ->group(kSafety);
+  add_safety(command, options);
 }
 
 void add_verify(CLI::App& app, VerifyOptions& options) {

@@ -38,36 +38,33 @@ struct AuditOptions {
 
 enum class SecondOpinionMode { automatic, always, never };
 
-struct FixCommandOptions {
-  CommonOptions common;
+// Of every command that rewrites a file.
+struct WriteOptions {
   std::string file;
-  std::string output;
-  std::string from_debug;  // "": the notes are the file's own
+  std::string output;  // "": in place
   bool dry_run{};
+  bool preserve_dates{};
+  bool break_hardlinks{};
+  bool drop_signature{};
+  bool drop_verity{};
+};
+
+struct FixCommandOptions : WriteOptions {
+  CommonOptions common;
+  std::string from_debug;  // "": the notes are the file's own
   bool remove_ambiguous{};
   bool respell{};
   std::vector<std::string> only;  // --only and --skip: names of repairs
   std::vector<std::string> skip;
   bool new_build_id{};
-  bool preserve_dates{};
-  bool break_hardlinks{};
-  bool drop_signature{};
-  bool drop_verity{};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
-struct SledCommandOptions {
+struct SledCommandOptions : WriteOptions {
   CommonOptions common;
-  std::string file;
-  std::string output;
   SledKind kind{SledKind::nop10};
   GuardMode guard{GuardMode::automatic};
   bool undo{};
-  bool dry_run{};
-  bool preserve_dates{};
-  bool break_hardlinks{};
-  bool drop_signature{};
-  bool drop_verity{};
 };
 
 struct VerifyOptions {

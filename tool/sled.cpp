@@ -7,28 +7,16 @@
 #include <algorithm>
 #include <map>
 
-#include "libprobe/rewrite/commit.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"
+#include "tool/write.hpp"
 
 namespace reprobe {
 namespace {
-
-CommitOptions commit_options(const SledCommandOptions& options, const FileStamp& stamp) {
-  CommitOptions result;
-  result.stamp = stamp;
-  result.input = options.file;
-  if (!options.output.empty()) result.output = options.output;
-  result.allow_hard_links = options.break_hardlinks;
-  result.allow_signature = options.drop_signature;
-  result.allow_verity = options.drop_verity;
-  result.preserve_dates = options.preserve_dates;
-  return result;
-}
 
 // The probes of each site, in note order.
 std::multimap<VirtAddr, const Probe*> by_site(const ProbeFile& probes) {
@@ -108,10 +96,7 @@ void print_plan(const ProbeFile& probes, const SledResult& result) {
     fmt::print("leave {} at {:#x}: {}{}\n", names(site.site), site.site.value, site.reason,
                site.detail.empty() ? "" : " (" + site.detail + ")");
   }
-  for (const Edit& edit : result.plan.edits()) {
-    fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);
-  }
-  for (const std::string& why : result.plan.appended_why()) fmt::print("append: {}\n", why);
+  print_edits(result.plan);
 }
 
 // "FILE: sleds: 529/531 (99.6%)", and what was left, by reason.
@@ -129,35 +114,14 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
   }
 }
 
-struct Input {
-  FileStamp stamp;  // before it was read
-  ElfFile file;
-};
-
-Result<Input> open_input(const SledCommandOptions& options) {
-  const auto stamp = file_stamp(options.file);
-  auto source = map_input(options.file);
-  if (!source) return tl::unexpected(source.error());
-  if (!stamp) return tl::unexpected(stamp.error());
-  auto file = open_elf(std::move(*source));
-  if (!file) return tl::unexpected(file.error());
-  return Input{*stamp, std::move(*file)};
-}
-
 Result<int> undo_file(const SledCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options);
+  const auto input = open_input(options.file);
   if (!input) return tl::unexpected(input.error());
   const auto plan = plan_undo(input->file);
   if (!plan) return tl::unexpected(plan.error());
-  const CommitOptions commit_as = commit_options(options, input->stamp);
-  if (auto allowed = check_committable(commit_as); !allowed) {
-    return tl::unexpected(allowed.error());
-  }
-  if (!options.dry_run) {
-    // plan_undo() has compared the SHA-256 of what it gives.
-    auto done = commit(*plan, input->file.source(), commit_as, {});
-    if (!done) return tl::unexpected(done.error());
-  }
+  // plan_undo() has compared the SHA-256 of what it gives.
+  const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
+  if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json({{"schema", "reprobe.plan/1"},
                 {"file", options.file},
@@ -173,7 +137,7 @@ Result<int> undo_file(const SledCommandOptions& options, const Terminal& termina
 
 Result<int> sled_file(const SledCommandOptions& options, const Terminal& terminal) {
   // read -> flow -> plan: nothing is written yet.
-  const auto input = open_input(options);
+  const auto input = open_input(options.file);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
   SledOptions sled_options{.kind = options.kind, .guard = options.guard, .selected = {}};
@@ -185,21 +149,14 @@ Result<int> sled_file(const SledCommandOptions& options, const Terminal& termina
   const auto result = plan_sleds(input->file, probes, sled_options);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
-  const CommitOptions commit_as = commit_options(options, input->stamp);
-  const bool copies = !options.output.empty();
-  if (!result->plan.empty() || copies) {
-    auto allowed = check_committable(commit_as);
-    if (!allowed) return tl::unexpected(allowed.error());
-  }
   // apply -> verify -> commit.
-  if (!options.dry_run && (!result->plan.empty() || copies)) {
-    const CheckOptions check{.options = {}, .second_opinion = SecondOpinionMode::never};
-    auto done = commit(result->plan, input->file.source(), commit_as,
-                       [&](const std::filesystem::path& written) {
-                         return check_result(input->file, options.file, written, check, terminal);
-                       });
-    if (!done) return tl::unexpected(done.error());
-  }
+  const CheckOptions check{.options = {}, .second_opinion = SecondOpinionMode::never};
+  const auto written =
+      write_output(options, result->plan, input->file.source(), input->stamp,
+                   [&](const std::filesystem::path& output) {
+                     return check_result(input->file, options.file, output, check, terminal);
+                   });
+  if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json(plan_json(options, input->file, probes, *result));
   } else if (options.dry_run) {

@@ -1,0 +1,42 @@
+#include "tool/write.hpp"
+
+#include <fmt/format.h>
+
+#include "tool/elf_input.hpp"
+
+namespace reprobe {
+
+Result<Input> open_input(const std::string& path) {
+  const auto stamp = file_stamp(path);
+  auto source = map_input(path);
+  if (!source) return tl::unexpected(source.error());
+  if (!stamp) return tl::unexpected(stamp.error());
+  auto file = open_elf(std::move(*source));
+  if (!file) return tl::unexpected(file.error());
+  return Input{*stamp, std::move(*file)};
+}
+
+Result<void> write_output(const WriteOptions& options, const Plan& plan, const ByteSource& input,
+                          const FileStamp& stamp,
+                          const std::function<Result<void>(const std::filesystem::path&)>& check) {
+  if (plan.empty() && options.output.empty()) return {};
+  CommitOptions commit_as;
+  commit_as.stamp = stamp;
+  commit_as.input = options.file;
+  if (!options.output.empty()) commit_as.output = options.output;
+  commit_as.allow_hard_links = options.break_hardlinks;
+  commit_as.allow_signature = options.drop_signature;
+  commit_as.allow_verity = options.drop_verity;
+  commit_as.preserve_dates = options.preserve_dates;
+  if (auto allowed = check_committable(commit_as); !allowed || options.dry_run) return allowed;
+  return commit(plan, input, commit_as, check);
+}
+
+void print_edits(const Plan& plan) {
+  for (const Edit& edit : plan.edits()) {
+    fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);
+  }
+  for (const std::string& why : plan.appended_why()) fmt::print("append: {}\n", why);
+}
+
+}  // namespace reprobe

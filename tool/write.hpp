@@ -1,0 +1,30 @@
+// What the commands that rewrite a file have in common.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/rewrite/commit.hpp"
+#include "tool/options.hpp"
+
+namespace reprobe {
+
+struct Input {
+  FileStamp stamp;  // of the file before it was read
+  ElfFile file;
+};
+[[nodiscard]] Result<Input> open_input(const std::string& path);
+
+// Writes the plan's result as the options say, once `check` has seen it; nothing with --dry-run.
+// With -o an unchanged file is copied, so that a build step always finds its output. Errors: those
+// of check_committable(), with --dry-run too, and of commit().
+[[nodiscard]] Result<void> write_output(
+    const WriteOptions& options, const Plan& plan, const ByteSource& input, const FileStamp& stamp,
+    const std::function<Result<void>(const std::filesystem::path&)>& check);
+
+// Of --dry-run: a line for each edit and for what is appended.
+void print_edits(const Plan& plan);
+
+}  // namespace reprobe
