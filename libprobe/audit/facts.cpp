@@ -56,7 +56,7 @@ class KeptRelocations {
       asked_.emplace(location_of(note), std::nullopt);
     }
     for (const Section& section : file.sections()) {
-      if (section.type != SHT_RELA && section.type != SHT_REL) continue;
+      if (!section.holds_relocations()) continue;
       if (section.allocated() || !note_sections.contains(section.info)) continue;
       read(section);
     }

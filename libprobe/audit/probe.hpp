@@ -17,9 +17,6 @@
 
 namespace reprobe {
 
-// Where `reprobe sled` puts sites.
-inline constexpr std::string_view kSledSection = ".text.reprobe";
-
 enum class Verdict {
   live,       // the note points at its probe
   dangling,   // proven: the probe's code is not in the file

@@ -47,7 +47,7 @@ std::vector<const Section*> symbol_tables(const ElfFile& file) {
   std::vector<const Section*> tables;
   std::uint64_t budget = file.source().size();
   for (const Section& section : file.sections()) {
-    if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+    if (!section.holds_symbols()) continue;
     if (section.size.value > budget) continue;
     budget -= section.size.value;
     tables.push_back(&section);
@@ -117,7 +117,7 @@ std::unordered_set<std::uint64_t> copied_addresses(const ElfFile& file) {
   if (copy == 0) return copied;
   std::uint64_t budget = file.source().size();  // tables may overlap in a hostile file
   for (const Section& section : file.sections()) {
-    if (section.type != SHT_RELA && section.type != SHT_REL) continue;
+    if (!section.holds_relocations()) continue;
     if (!section.allocated() || section.size.value > budget) continue;
     budget -= section.size.value;
     const auto relocations = file.relocations(section);

@@ -1,19 +1,16 @@
 #include "libprobe/code/cfi.hpp"
 
-#include <cstddef>
+#include <fmt/format.h>
+
+#include <string_view>
 #include <utility>
 
 namespace reprobe {
 namespace {
 
-constexpr std::size_t kLongestAugmentation = 16;
-
-auto not_read(VirtAddr address, std::string what) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string where;
-  for (std::uint64_t left = address.value; where.empty() || left != 0; left >>= 4)
-    where.insert(where.begin(), kDigits[left & 0xf]);
-  return fail(ErrorCode::refused, ".eh_frame", "the record at 0x" + where + ": " + std::move(what));
+auto not_read(VirtAddr address, std::string_view what) {
+  return fail(ErrorCode::refused, ".eh_frame",
+              fmt::format("the record at {:#x}: {}", address.value, what));
 }
 
 // What follows the length field, exactly as long as the record.
@@ -37,17 +34,6 @@ std::optional<Record> read_record(const ElfFile& file, VirtAddr address) {
   if (body.size() != *length) return std::nullopt;
   return Record{VirtAddr{*next}, is64bit_format ? 8U : 4U,
                 FrameCursor(body, head.address(), header)};
-}
-
-std::optional<std::string> take_augmentation(FrameCursor& cursor) {
-  std::string text;
-  while (text.size() <= kLongestAugmentation) {
-    const auto c = cursor.fixed(1);
-    if (!c) return std::nullopt;
-    if (*c == 0) return text;
-    text.push_back(static_cast<char>(*c));
-  }
-  return std::nullopt;
 }
 
 // The data of 'z', of which `cursor` is a copy; the caller skips it by its stated length.
@@ -82,7 +68,7 @@ Result<CfiCie> read_cie(const ElfFile& file, VirtAddr address) {
   const auto version = cursor.fixed(1);
   if (id != 0 || (version != 1 && version != 3)) return not_read(address, "no CIE is there");
   cie.version = static_cast<std::uint8_t>(*version);
-  auto augmentation = take_augmentation(cursor);
+  auto augmentation = cursor.augmentation();
   const auto code_alignment = augmentation ? cursor.uleb128() : std::nullopt;
   const auto data_alignment = code_alignment ? cursor.sleb128() : std::nullopt;
   const auto return_register = !data_alignment ? std::nullopt
@@ -99,7 +85,7 @@ Result<CfiCie> read_cie(const ElfFile& file, VirtAddr address) {
   if (!cie.augmentation.empty()) {
     const auto size = cie.augmentation.front() == 'z' ? cursor.uleb128() : std::nullopt;
     if (!size || !read_augmentation_data(cursor, cie) || !cursor.skip(*size))
-      return not_read(address, "unknown augmentation \"" + cie.augmentation + '"');
+      return not_read(address, fmt::format("unknown augmentation \"{}\"", cie.augmentation));
   }
   cie.initial = {cursor.rest(), cursor.address()};
   return cie;

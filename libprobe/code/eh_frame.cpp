@@ -35,22 +35,11 @@ struct UnwindHeader {
 std::optional<UnwindHeader> read_header(const ElfFile& file) {
   const auto place = find_header(file);
   if (!place) return std::nullopt;
-  const ByteView bytes = file.bytes_at(place->address, place->size);
-  FrameCursor cursor(bytes, place->address, file.header());
-  const auto version = cursor.fixed(1);
-  const auto eh_frame_encoding = cursor.fixed(1);
-  const auto count_encoding = cursor.fixed(1);
-  const auto table_encoding = cursor.fixed(1);
-  if (!table_encoding || version != 1) return std::nullopt;
-  UnwindHeader header{place->address, {}, {}};
-  header.eh_frame = cursor.pointer(static_cast<unsigned>(*eh_frame_encoding), place->address);
-  // The form every linker writes, and the only one that glibc's and libgcc's search accept.
-  if (!header.eh_frame || *count_encoding != DW_EH_PE_udata4 ||
-      *table_encoding != (DW_EH_PE_datarel | DW_EH_PE_sdata4))
-    return header;
-  const auto count = cursor.fixed(4);
-  if (count && *count != 0 && *count <= cursor.rest().size() / kPair)
-    header.table = cursor.rest().first(static_cast<std::size_t>(*count) * kPair);
+  const FrameHeader head =
+      read_frame_header(file.bytes_at(place->address, place->size), place->address, file.header());
+  UnwindHeader header{place->address, head.eh_frame, {}};
+  if (head.count && *head.count <= head.entries.size() / kPair)
+    header.table = head.entries.first(static_cast<std::size_t>(*head.count) * kPair);
   return header;
 }
 

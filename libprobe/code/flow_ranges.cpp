@@ -34,7 +34,7 @@ void CodeRanges::read_symbols() {
   // Tables of a sane file do not overlap.
   std::uint64_t left = file_->source().size();
   for (const Section& section : file_->sections()) {
-    if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+    if (!section.holds_symbols()) continue;
     const auto table = file_->symbol_table(section);
     if (!table || section.size.value > left) continue;
     left -= section.size.value;

@@ -48,8 +48,7 @@ class Scan {
   void relocations() {
     std::uint64_t budget = file_.source().size();
     for (const Section& section : file_.sections()) {
-      const bool table =
-          section.type == SHT_RELA || section.type == SHT_REL || section.type == SHT_RELR;
+      const bool table = section.holds_relocations() || section.type == SHT_RELR;
       if (!table || !section.allocated()) continue;
       if (section.size.value > budget) return unread("relocations");
       budget -= section.size.value;
@@ -61,7 +60,7 @@ class Scan {
   void symbols() {
     std::uint64_t budget = file_.source().size();
     for (const Section& section : file_.sections()) {
-      if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+      if (!section.holds_symbols()) continue;
       if (section.nobits()) continue;
       const auto table = file_.symbol_table(section);
       if (!table || section.size.value > budget) {
@@ -142,7 +141,7 @@ class Scan {
     if (!relocations) return false;
     const Section* linked = file_.section_at(section.link);
     std::optional<SymbolTable> symbols;
-    if (linked != nullptr && (linked->type == SHT_SYMTAB || linked->type == SHT_DYNSYM)) {
+    if (linked != nullptr && linked->holds_symbols()) {
       auto table = file_.symbol_table(*linked);
       if (!table) return false;
       symbols = std::move(*table);

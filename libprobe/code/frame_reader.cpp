@@ -41,18 +41,6 @@ std::optional<Head> read_head(const ElfFile& file, VirtAddr address) {
               FrameCursor(body, cursor.address(), header)};
 }
 
-// Takes the NUL-terminated augmentation string.
-std::optional<std::string> take_augmentation(FrameCursor& cursor) {
-  std::string text;
-  while (text.size() <= kLongestAugmentation) {
-    const auto c = cursor.fixed(1);
-    if (!c) return std::nullopt;
-    if (*c == 0) return text;
-    text.push_back(static_cast<char>(*c));
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 VirtAddr wrap_address(std::uint64_t value, const ElfHeader& header) {
@@ -86,6 +74,17 @@ std::optional<std::int64_t> FrameCursor::sleb128() {
     if ((*byte & 0x80) != 0) continue;
     if ((*byte & 0x40) != 0 && shift + 7 < 64) value |= ~std::uint64_t{0} << (shift + 7);
     return static_cast<std::int64_t>(value);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> FrameCursor::augmentation() {
+  std::string text;
+  while (text.size() <= kLongestAugmentation) {
+    const auto c = fixed(1);
+    if (!c) return std::nullopt;
+    if (*c == 0) return text;
+    text.push_back(static_cast<char>(*c));
   }
   return std::nullopt;
 }
@@ -141,6 +140,24 @@ std::optional<VirtAddr> FrameCursor::pointer(unsigned encoding, std::optional<Vi
   }
 }
 
+FrameHeader read_frame_header(ByteView bytes, VirtAddr address, const ElfHeader& header) {
+  FrameCursor cursor(bytes, address, header);
+  const auto version = cursor.fixed(1);
+  const auto eh_frame_encoding = cursor.fixed(1);
+  const auto count_encoding = cursor.fixed(1);
+  const auto table_encoding = cursor.fixed(1);
+  FrameHeader result;
+  if (!table_encoding || version != 1) return result;
+  result.eh_frame = cursor.pointer(static_cast<unsigned>(*eh_frame_encoding), address);
+  if (!result.eh_frame || *count_encoding != DW_EH_PE_udata4 ||
+      *table_encoding != (DW_EH_PE_datarel | DW_EH_PE_sdata4))
+    return result;
+  result.count = cursor.fixed(4);
+  result.entries = cursor.rest();
+  result.entries_address = cursor.address();
+  return result;
+}
+
 std::optional<FrameReader::Cie> FrameReader::parse_cie(VirtAddr address) const {
   auto head = read_head(*file_, address);
   if (!head || head->length == 0) return std::nullopt;
@@ -149,7 +166,7 @@ std::optional<FrameReader::Cie> FrameReader::parse_cie(VirtAddr address) const {
   if (!id || *id != 0) return std::nullopt;
   const auto version = cursor.fixed(1);
   if (!version || (*version != 1 && *version != 3)) return std::nullopt;
-  const auto augmentation = take_augmentation(cursor);
+  const auto augmentation = cursor.augmentation();
   if (!augmentation) return std::nullopt;
   // GCC 2: a pointer to its exception table stands before the alignment factors.
   if (augmentation->starts_with("eh") && !cursor.skip(file_->header().word())) return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "libprobe/code/eh_frame.hpp"
 #include "libprobe/elf/bytes.hpp"
@@ -28,6 +29,8 @@ class FrameCursor {
   [[nodiscard]] std::optional<std::uint64_t> fixed(unsigned width);
   [[nodiscard]] std::optional<std::uint64_t> uleb128();
   [[nodiscard]] std::optional<std::int64_t> sleb128();
+  // A CIE's augmentation string, without its NUL.
+  [[nodiscard]] std::optional<std::string> augmentation();
   [[nodiscard]] bool skip(std::uint64_t count);
   // A pointer; `data_base` is what datarel counts from (.eh_frame_hdr's own address there).
   [[nodiscard]] std::optional<VirtAddr> pointer(unsigned encoding,
@@ -43,6 +46,18 @@ class FrameCursor {
   VirtAddr address_;
   const ElfHeader* header_;
 };
+
+// .eh_frame_hdr (LSB Core 5.0, 10.6.2).
+struct FrameHeader {
+  std::optional<VirtAddr> eh_frame;  // nothing: the head cannot be read
+  // Of the search table, where it has the form that every linker writes: glibc's and libgcc's
+  // search accept no other.
+  std::optional<std::uint64_t> count;  // as stated; the entries may be fewer
+  ByteView entries;                    // to the end of `bytes`
+  VirtAddr entries_address;
+};
+[[nodiscard]] FrameHeader read_frame_header(ByteView bytes, VirtAddr address,
+                                            const ElfHeader& header);
 
 // Wraps at the file's word size.
 [[nodiscard]] VirtAddr wrap_address(std::uint64_t value, const ElfHeader& header);

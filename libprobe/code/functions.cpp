@@ -87,7 +87,7 @@ template <typename F>
 void for_each_symbol(const ElfFile& file, F&& add) {
   std::uint64_t left = file.source().size();
   for (const Section& section : file.sections()) {
-    if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+    if (!section.holds_symbols()) continue;
     if (section.size.value > left) continue;
     left -= section.size.value;
     const auto table = file.symbol_table(section);

@@ -14,7 +14,7 @@ inline constexpr std::uint16_t EM_386 = 3, EM_PPC64 = 21, EM_S390 = 22, EM_ARM =
 
 inline constexpr std::uint32_t PT_LOAD = 1, PT_DYNAMIC = 2, PT_INTERP = 3, PT_NOTE = 4, PT_PHDR = 6,
                                PT_TLS = 7, PT_GNU_EH_FRAME = 0x6474e550, PT_GNU_STACK = 0x6474e551,
-                               PT_GNU_RELRO = 0x6474e552;
+                               PT_GNU_RELRO = 0x6474e552, PT_GNU_PROPERTY = 0x6474e553;
 inline constexpr std::uint32_t PF_X = 1, PF_W = 2, PF_R = 4;
 inline constexpr std::uint16_t PN_XNUM = 0xffff;
 

@@ -105,7 +105,7 @@ ByteView ElfFile::bytes_at(VirtAddr address, Size want, std::uint32_t section) c
 }
 
 Result<SymbolTable> ElfFile::symbol_table(const Section& table) const {
-  if (table.type != SHT_SYMTAB && table.type != SHT_DYNSYM)
+  if (!table.holds_symbols())
     return fail(ErrorCode::malformed, where_of(table),
                 fmt::format("not a symbol table; expected sh_type {} or {}, found {}", SHT_SYMTAB,
                             SHT_DYNSYM, table.type));

@@ -72,6 +72,13 @@ struct Section {
   bool in_file{true};
 
   [[nodiscard]] bool nobits() const { return type == SHT_NOBITS; }
+  [[nodiscard]] bool holds_symbols() const { return type == SHT_SYMTAB || type == SHT_DYNSYM; }
+  // Not SHT_RELR, whose entries have no symbol.
+  [[nodiscard]] bool holds_relocations() const { return type == SHT_REL || type == SHT_RELA; }
+  // sh_info is a section's index (System V ABI chapter 4, "sh_link and sh_info Interpretation").
+  [[nodiscard]] bool info_is_section() const {
+    return holds_relocations() || (flags & SHF_INFO_LINK) != 0;
+  }
   [[nodiscard]] bool allocated() const { return (flags & SHF_ALLOC) != 0; }
   [[nodiscard]] bool executable() const { return allocated() && (flags & SHF_EXECINSTR) != 0; }
   [[nodiscard]] bool contains(VirtAddr a) const {

@@ -36,7 +36,7 @@ void LoadRelocations::read_all() {
   // Tables that overlap could be decoded again and again: all together may cost the file's size.
   std::uint64_t budget = file_.source().size();
   for (const Section& section : file_.sections()) {
-    if ((section.type != SHT_RELA && section.type != SHT_REL) || !section.allocated()) continue;
+    if (!section.holds_relocations() || !section.allocated()) continue;
     if (section.size.value > budget) continue;
     budget -= section.size.value;
     read(section);

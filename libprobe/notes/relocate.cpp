@@ -58,7 +58,7 @@ unsigned absolute_width(std::uint16_t machine, std::uint32_t type) {
 NoteRelocator::NoteRelocator(const ElfFile& file, NoteReport& report)
     : file_(file), report_(report), budget_(file.source().size()) {
   for (const Section& section : file.sections()) {
-    if (section.type != SHT_REL && section.type != SHT_RELA) continue;
+    if (!section.holds_relocations()) continue;
     table_of_.try_emplace(section.info, section.index);
   }
 }

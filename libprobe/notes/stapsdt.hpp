@@ -17,6 +17,14 @@ inline constexpr std::uint32_t NT_STAPSDT = 3;
 inline constexpr std::string_view kStapsdtSection = ".note.stapsdt";
 inline constexpr std::string_view kStapsdtOwner = "stapsdt";
 inline constexpr std::string_view kBaseSection = ".stapsdt.base";
+// Where a repair puts notes of other owners, out of libbpf's way.
+inline constexpr std::string_view kForeignNotes = ".note.foreign";
+// What a repair calls a loaded section of notes once its notes stand elsewhere. Its bytes stay: the
+// program may find them by its own symbols, and the dynamic linker may write into them.
+inline constexpr std::string_view kLoadedNotes = ".stapsdt.loaded";
+// Begins the room for new code, where `reprobe sled` puts sites: a file that has it was given room
+// before.
+inline constexpr std::string_view kSledSection = ".text.reprobe";
 
 // Fields of one descriptor; what encode_note() turns into bytes.
 struct NoteFields {

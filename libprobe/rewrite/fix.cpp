@@ -28,10 +28,9 @@ FixPlan refused_shift(const ProbeFile& probes, std::vector<Refusal> others) {
 // The section of the notes where they stay as they are; 0 where there is not just one.
 std::uint32_t only_note_section(const ElfFile& file) {
   const auto sections = file.sections();
-  const auto first = std::ranges::find_if(sections, is_note_section);
+  const auto first = std::ranges::find_if(sections, holds_notes);
   if (first == sections.end()) return 0;
-  return std::find_if(first + 1, sections.end(), is_note_section) == sections.end() ? first->index
-                                                                                    : 0;
+  return std::find_if(first + 1, sections.end(), holds_notes) == sections.end() ? first->index : 0;
 }
 
 // The list of repairs. `with_base`: .stapsdt.base may be added or moved.

@@ -40,8 +40,8 @@ Result<void> check_file(const ElfFile& file, const RoomRequest& request) {
     return refused("e_type", "neither a program nor a library");
   if (file.sections().empty())
     return fail(ErrorCode::unreadable, "e_shoff", "the file has no section headers");
-  if (file.section(kRoomSection) != nullptr)
-    return refused(std::string(kRoomSection), "the file was given room before");
+  if (file.section(kSledSection) != nullptr)
+    return refused(std::string(kSledSection), "the file was given room before");
   const auto without_bytes = [](const Section& s) {
     return s.executable() && s.nobits() && s.size.value != 0;
   };

@@ -11,13 +11,11 @@
 #include <string_view>
 
 #include "libprobe/elf/file.hpp"
+#include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {
-
-// The section that begins the room: a file that has it was given room before.
-inline constexpr std::string_view kRoomSection = ".text.reprobe";
 
 // What a rel32 of x86-64 and a 32-bit pc-relative word of .eh_frame span.
 inline constexpr Size kReachRel32{std::uint64_t{1} << 31};

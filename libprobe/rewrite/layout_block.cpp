@@ -133,7 +133,7 @@ class BlockFinder {
     const VirtAddr begin = address_of(begin_);
     int tables = 0;
     for (const Section& section : file_.sections()) {
-      if (section.type != SHT_SYMTAB && section.type != SHT_DYNSYM) continue;
+      if (!section.holds_symbols()) continue;
       const auto table = file_.symbol_table(section);
       if (!table || ++tables > kMostSymbolTables) return true;
       for (std::uint32_t i = 0; i < table->size(); ++i) {

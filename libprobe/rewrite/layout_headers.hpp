@@ -11,8 +11,6 @@
 
 namespace reprobe {
 
-inline constexpr std::uint32_t PT_GNU_PROPERTY = 0x6474e553;
-
 // A program header that a file can do without, so that the table has an entry to spare.
 struct SpareHeader {
   std::size_t index{};               // in the table

@@ -12,7 +12,7 @@ namespace reprobe {
 namespace {
 
 tl::unexpected<Error> internal(std::string why) {
-  return fail(ErrorCode::internal, std::string(kRoomSection), std::move(why));
+  return fail(ErrorCode::internal, std::string(kSledSection), std::move(why));
 }
 
 class Placer {

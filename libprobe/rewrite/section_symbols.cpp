@@ -7,10 +7,6 @@
 namespace reprobe {
 namespace {
 
-bool is_symbol_table(const Section& section) {
-  return section.type == SHT_SYMTAB || section.type == SHT_DYNSYM;
-}
-
 struct Field {
   std::uint64_t offset;
   unsigned width;
@@ -36,7 +32,7 @@ Result<void> change_symbols(Plan& plan, const ElfFile& file, const std::string& 
                             ChangesOf changes_of) {
   if (auto done = check_symbols(file); !done) return done;
   for (const Section& section : file.sections()) {
-    if (!is_symbol_table(section) || section.allocated()) continue;
+    if (!section.holds_symbols() || section.allocated()) continue;
     const auto table = file.symbol_table(section);
     if (!table) return tl::unexpected(table.error());
     for (std::uint32_t i = 1; i < table->size(); ++i) {
@@ -60,7 +56,7 @@ Result<void> change_symbols(Plan& plan, const ElfFile& file, const std::string& 
 
 bool names_loaded_symbol(const ElfFile& file, std::uint32_t section) {
   for (const Section& table : file.sections()) {
-    if (!is_symbol_table(table) || !table.allocated()) continue;
+    if (!table.holds_symbols() || !table.allocated()) continue;
     const auto symbols = file.symbol_table(table);
     if (!symbols) return true;
     for (std::uint32_t i = 1; i < symbols->size(); ++i) {
@@ -74,7 +70,7 @@ bool names_loaded_symbol(const ElfFile& file, std::uint32_t section) {
 Result<void> check_symbols(const ElfFile& file) {
   const FileRanges ranges(file);
   for (const Section& section : file.sections()) {
-    if (!is_symbol_table(section) || section.allocated()) continue;
+    if (!section.holds_symbols() || section.allocated()) continue;
     if (!file.symbol_table(section)) return refused(section, "the symbols cannot be read");
     if (const auto sharer = ranges.sharer(section)) {
       return refused(section, "the symbols overlap " + *sharer);

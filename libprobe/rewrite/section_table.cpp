@@ -54,12 +54,6 @@ Result<Bytes> field_bytes(std::uint64_t value, unsigned width, std::endian order
   return bytes;
 }
 
-// sh_info is a section's index: System V ABI chapter 4, "sh_link and sh_info Interpretation".
-bool info_is_section(const Section& section) {
-  return section.type == SHT_REL || section.type == SHT_RELA ||
-         (section.flags & SHF_INFO_LINK) != 0;
-}
-
 tl::unexpected<Error> refused(const char* where, std::string why) {
   return fail(ErrorCode::refused, where, std::move(why));
 }
@@ -265,7 +259,7 @@ Result<Bytes> SectionTable::output_table() const {
     if (auto done = renumber(link_place(header.is64), section.link); !done) {
       return tl::unexpected(done.error());
     }
-    if (!info_is_section(section)) continue;
+    if (!section.info_is_section()) continue;
     if (auto done = renumber(info_place(header.is64), section.info); !done) {
       return tl::unexpected(done.error());
     }

@@ -47,43 +47,15 @@ Result<std::vector<UnwindEntry>> walk(const ElfFile& file, VirtAddr start,
   return entries;
 }
 
-struct Header {
-  std::optional<VirtAddr> eh_frame;
-  bool has_table{};
-  std::uint64_t count{};
-  ByteView table;
-  VirtAddr table_address;
-};
-
-// Of the form every linker writes; no other table is searched by libgcc or glibc.
-Header read_header(const ElfFile& file, VirtAddr address, Size size) {
-  FrameCursor cursor(file.bytes_at(address, size), address, file.header());
-  const auto version = cursor.fixed(1);
-  const auto eh_frame_encoding = cursor.fixed(1);
-  const auto count_encoding = cursor.fixed(1);
-  const auto table_encoding = cursor.fixed(1);
-  Header header;
-  if (!table_encoding || version != 1) return header;
-  header.eh_frame = cursor.pointer(static_cast<unsigned>(*eh_frame_encoding), address);
-  if (!header.eh_frame || *count_encoding != DW_EH_PE_udata4 ||
-      *table_encoding != (DW_EH_PE_datarel | DW_EH_PE_sdata4))
-    return header;
-  header.count = cursor.fixed(4).value_or(0);
-  header.has_table = header.count != 0;
-  header.table = cursor.rest();
-  header.table_address = cursor.address();
-  return header;
-}
-
-Result<std::vector<UnwindEntry>> read_table(const Header& header, VirtAddr address,
+Result<std::vector<UnwindEntry>> read_table(const FrameHeader& header, VirtAddr address,
                                             const ElfHeader& elf) {
-  if (header.count > header.table.size() / kUnwindIndexEntry)
+  if (*header.count > header.entries.size() / kUnwindIndexEntry)
     return refused(".eh_frame_hdr", "the search table is cut off");
   const auto field = [&](std::size_t at) {
-    const std::uint64_t value = load_uint(header.table, at, 4, elf.order);
+    const std::uint64_t value = load_uint(header.entries, at, 4, elf.order);
     return wrap_address(address.value + ((value ^ 0x80000000U) - 0x80000000U), elf);
   };
-  std::vector<UnwindEntry> entries(static_cast<std::size_t>(header.count));
+  std::vector<UnwindEntry> entries(static_cast<std::size_t>(*header.count));
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::size_t at = i * kUnwindIndexEntry;
     entries[i] = {field(at), field(at + 4)};
@@ -103,12 +75,13 @@ Result<UnwindIndex> read_unwind_index(const ElfFile& file) {
   Result<std::vector<UnwindEntry>> entries;
   if (segment != nullptr) {
     index.found = UnwindIndex::Found::by_table;
-    const Header header = read_header(file, segment->vaddr, segment->filesz);
+    const FrameHeader header = read_frame_header(file.bytes_at(segment->vaddr, segment->filesz),
+                                                 segment->vaddr, file.header());
     if (!header.eh_frame) return refused(".eh_frame_hdr", "its head cannot be read");
     index.eh_frame = *header.eh_frame;
-    if (header.has_table) {
+    if (header.count.value_or(0) != 0) {
       entries = read_table(header, segment->vaddr, file.header());
-      index.table = UnwindIndex::Table{segment->vaddr, header.table_address};
+      index.table = UnwindIndex::Table{segment->vaddr, header.entries_address};
     } else {
       entries = walk(file, *header.eh_frame, std::nullopt);
     }

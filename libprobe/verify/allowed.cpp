@@ -8,6 +8,7 @@
 #include "libprobe/audit/semaphore.hpp"
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
@@ -29,7 +30,7 @@ void add_header_fields(const ElfFile& file, const Section& section, std::vector<
   const std::uint64_t at = section.header_offset.value;
   const std::uint64_t type = 4, flags = 8, link = is64 ? 40 : 24;
   const std::uint64_t align = is64 ? 48 : 32, word = file.header().word();
-  if (is_notes(section)) out.push_back({at + type, at + flags});
+  if (holds_notes(section)) out.push_back({at + type, at + flags});
   out.push_back({at + flags, at + link});
   out.push_back({at + align, at + align + word});
 }
@@ -90,11 +91,8 @@ void add_symbols(const ElfFile& before, const ElfFile& after, const SectionMatch
 }
 
 Finding section_finding(const Section& section, std::string message) {
-  Finding finding;
-  finding.rule = "verify-section";
-  finding.severity = Severity::error;
-  finding.message = fmt::format("section {} {}: {}", section.index, section.name, message);
-  return finding;
+  return verify_finding("verify-section",
+                        fmt::format("section {} {}: {}", section.index, section.name, message));
 }
 
 // The fields in which the two headers differ, or "".
@@ -116,24 +114,19 @@ std::string differing_fields(const Section& a, const Section& b) {
   return names;
 }
 
-bool info_is_section(const Section& section) {
-  return section.type == SHT_REL || section.type == SHT_RELA ||
-         (section.flags & SHF_INFO_LINK) != 0;
-}
-
 // The fields of `old` with those taken from `now` that may change for it.
 Section with_allowed_changes(const ElfFile& before, const Section& old, const Section& now,
                              const SectionMatch& match) {
   Section result = old;
   result.link = match.number(old.link);
-  if (info_is_section(old)) result.info = match.number(old.info);
-  if (is_notes(old) && old.allocated()) {
+  if (old.info_is_section()) result.info = match.number(old.info);
+  if (holds_notes(old) && old.allocated()) {
     // Its notes stand in another section: it keeps its bytes under a name that no tracer reads.
     if (now.name == kLoadedNotes && match.notes != 0) {
       result.name = now.name;
       result.type = SHT_PROGBITS;
     }
-  } else if (is_notes(old)) {
+  } else if (holds_notes(old)) {
     if (now.type == SHT_NOTE) result.type = SHT_NOTE;
     result.offset = now.offset;
     result.size = now.size;
@@ -198,7 +191,8 @@ bool may_be_new(const ElfFile& before, const ElfFile& after, const Section& now)
            now.flags == (is_base ? SHF_ALLOC : SHF_ALLOC | SHF_WRITE) &&
            at_segments_distance(after, now, is_base ? 0 : PF_W);
   }
-  const bool notes = is_notes(now) || (now.name == kForeignNotes && now.type == SHT_NOTE);
+  const bool notes =
+      now.type == SHT_NOTE && (now.name == kStapsdtSection || now.name == kForeignNotes);
   return notes && now.flags == 0 && now.addr.value == 0 && is_plain(now, 4) &&
          behind_old_file(before, after, now);
 }
@@ -208,7 +202,7 @@ bool may_be_new(const ElfFile& before, const ElfFile& after, const Section& now)
 bool may_be_elsewhere(const Section& old, const SectionMatch& match) {
   if (match.now[old.index] == old.index) return true;
   if (old.allocated()) return false;
-  return match.now[old.index] != 0 || (is_notes(old) && match.notes != 0);
+  return match.now[old.index] != 0 || (holds_notes(old) && match.notes != 0);
 }
 
 // With their NULs. That they are what the headers name is compared header by header.
@@ -262,7 +256,7 @@ std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after,
   std::vector<Range> ranges;
   for (const Section& section : before.sections()) {
     const bool contents =
-        (is_notes(section) && !section.allocated()) || is_note_relocations(before, section);
+        (holds_notes(section) && !section.allocated()) || is_note_relocations(before, section);
     if (contents && section.in_file && !section.nobits()) {
       ranges.push_back({section.offset.value, section.offset.value + section.size.value});
     }

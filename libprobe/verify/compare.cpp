@@ -14,17 +14,10 @@
 #include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
-
-Finding finding(std::string rule, std::string message) {
-  Finding result;
-  result.rule = std::move(rule);
-  result.severity = Severity::error;
-  result.message = std::move(message);
-  return result;
-}
 
 // Compares [begin, end) of both files in pieces; reports the first difference.
 bool same_bytes(const ElfFile& before, const ElfFile& after, std::uint64_t begin, std::uint64_t end,
@@ -35,13 +28,13 @@ bool same_bytes(const ElfFile& before, const ElfFile& after, std::uint64_t begin
     const auto old_bytes = before.source().slice(FileOffset{at}, size, "bytes to compare");
     const auto new_bytes = after.source().slice(FileOffset{at}, size, "bytes to compare");
     if (!old_bytes || !new_bytes) {
-      out.push_back(finding("verify-bytes", fmt::format("the file ends before {:#x}", at)));
+      out.push_back(verify_finding("verify-bytes", fmt::format("the file ends before {:#x}", at)));
       return false;
     }
     const auto [a, b] = std::ranges::mismatch(*old_bytes, *new_bytes);
     if (a == old_bytes->end()) continue;
     const auto where = at + static_cast<std::uint64_t>(a - old_bytes->begin());
-    out.push_back(finding(
+    out.push_back(verify_finding(
         "verify-bytes", fmt::format("the byte at {:#x} is outside the notes; expected {:#04x}, "
                                     "found {:#04x}",
                                     where, static_cast<unsigned>(*a), static_cast<unsigned>(*b))));
@@ -117,7 +110,7 @@ std::vector<Old> old_probes(const ElfFile& file, const ProbeFile& probes, const 
 }
 
 Finding probe_finding(const Probe& probe, std::string rule, std::string message) {
-  Finding result = finding(std::move(rule), std::move(message));
+  Finding result = verify_finding(std::move(rule), std::move(message));
   result.provider = probe.note.provider;
   result.name = probe.note.name;
   result.site = probe.site.value;
@@ -240,11 +233,12 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   compare_note_relocations(before, old, after, now, out);
   compare_leftovers(before, after, match, out);
   if (!same_other_notes(before, old, after, now)) {
-    out.push_back(finding("verify-bytes", "notes of other owners are lost or new"));
+    out.push_back(verify_finding("verify-bytes", "notes of other owners are lost or new"));
   }
   if (!options.allow_new_build_id && before.build_id() != after.build_id()) {
-    out.push_back(finding("verify-build-id", fmt::format("expected {}, found {}", before.build_id(),
-                                                         after.build_id())));
+    out.push_back(
+        verify_finding("verify-build-id",
+                       fmt::format("expected {}, found {}", before.build_id(), after.build_id())));
   }
   return out;
 }

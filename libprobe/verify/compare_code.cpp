@@ -8,6 +8,7 @@
 #include <span>
 
 #include "libprobe/code/decoder.hpp"
+#include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
@@ -253,12 +254,10 @@ class FunctionComparer {
   }
 
   void add_finding(VirtAddr at, const std::string& why) {
-    Finding finding;
-    finding.rule = "verify-code";
-    finding.severity = Severity::error;
+    Finding finding =
+        verify_finding("verify-code", fmt::format("{:#x} in {} is not proven to do what it did: {}",
+                                                  at.value, flow_.function.name, why));
     finding.site = at.value;
-    finding.message = fmt::format("{:#x} in {} is not proven to do what it did: {}", at.value,
-                                  flow_.function.name, why);
     result_.findings.push_back(std::move(finding));
   }
 

@@ -13,6 +13,7 @@
 #include "libprobe/notes/section_scan.hpp"
 #include "libprobe/notes/walk.hpp"
 #include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
@@ -20,10 +21,8 @@ namespace {
 constexpr std::size_t kNoteAlign = 4;
 
 Finding finding_at(const Section& section, std::uint64_t offset, std::string message) {
-  Finding finding;
-  finding.rule = "verify-bytes";
-  finding.severity = Severity::error;
-  finding.message = fmt::format("{}+{:#x}: {}", section.name, offset, message);
+  Finding finding =
+      verify_finding("verify-bytes", fmt::format("{}+{:#x}: {}", section.name, offset, message));
   finding.note_offset = section.offset.value + offset;
   return finding;
 }
@@ -102,7 +101,7 @@ std::vector<std::uint32_t> changed_sections_of_notes(const ElfFile& before, cons
   std::vector<std::uint32_t> changed;
   std::vector<const Section*> same;
   for (const Section& section : after.sections()) {
-    if (!is_notes(section) && !is_foreign_section(section)) continue;
+    if (!holds_notes(section) && !is_foreign_section(section)) continue;
     if (known.contains(stated(section))) {
       same.push_back(&section);
     } else {
@@ -291,11 +290,7 @@ void compare_note_relocations(const ElfFile& before, const ProbeFile& old, const
     same = same && kept != right.entries.end() && kept->second == count;
   }
   if (same) return;
-  Finding finding;
-  finding.rule = "verify-bytes";
-  finding.severity = Severity::error;
-  finding.message = "the relocations of the notes do not follow them";
-  out.push_back(std::move(finding));
+  out.push_back(verify_finding("verify-bytes", "the relocations of the notes do not follow them"));
 }
 
 }  // namespace reprobe

@@ -9,22 +9,14 @@
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/code/cfi_rows.hpp"
 #include "libprobe/code/flow.hpp"
-#include "libprobe/rewrite/layout_headers.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/unwind_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
+#include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
-
-Finding finding(std::string rule, std::string message) {
-  Finding result;
-  result.rule = std::move(rule);
-  result.severity = Severity::error;
-  result.message = std::move(message);
-  return result;
-}
 
 struct FileRange {
   std::uint64_t begin{};
@@ -58,7 +50,7 @@ class SledComparer {
     const auto bytes =
         before_.source().slice(FileOffset{0}, Size{before_.source().size()}, "the original");
     if (!original || !bytes || !std::ranges::equal(*original, *bytes)) {
-      out_.push_back(finding("verify-undo", "the record does not give the original back"));
+      out_.push_back(verify_finding("verify-undo", "the record does not give the original back"));
     }
   }
 
@@ -67,21 +59,22 @@ class SledComparer {
     const auto& old = old_probes_.probes;
     const auto& now = new_probes_.probes;
     if (old.size() != now.size()) {
-      out_.push_back(finding(old.size() > now.size() ? "verify-probe-lost" : "verify-probe-added",
-                             fmt::format("{} probes; expected {}", now.size(), old.size())));
+      out_.push_back(
+          verify_finding(old.size() > now.size() ? "verify-probe-lost" : "verify-probe-added",
+                         fmt::format("{} probes; expected {}", now.size(), old.size())));
       return false;
     }
     for (std::size_t i = 0; i < old.size(); ++i) {
       if (old[i].note.provider != now[i].note.provider || old[i].note.name != now[i].note.name ||
           old[i].semaphore != now[i].semaphore || old[i].verdict != now[i].verdict) {
-        out_.push_back(finding(
+        out_.push_back(verify_finding(
             "verify-probe-lost",
             fmt::format("{}:{} is not what it was", old[i].note.provider, old[i].note.name)));
         return false;
       }
       const auto [it, added] = sled_of_site_.emplace(old[i].site, now[i].site);
       if (!added && it->second != now[i].site) {
-        out_.push_back(finding("verify-probe-lost", "one site has two sleds"));
+        out_.push_back(verify_finding("verify-probe-lost", "one site has two sleds"));
         return false;
       }
       site_of_sled_.emplace(now[i].site, old[i].site);
@@ -94,7 +87,7 @@ class SledComparer {
     for (const auto& [site, sled] : sled_of_site_) sites.push_back(site);
     const auto flows = FlowReader::open(before_, sites);
     if (!flows) {
-      out_.push_back(finding("verify-code", flows.error().message));
+      out_.push_back(verify_finding("verify-code", flows.error().message));
       return;
     }
     const auto lookup = [](const std::map<VirtAddr, VirtAddr>& map, VirtAddr at) {
@@ -126,9 +119,9 @@ class SledComparer {
           correct_stack_arguments(old.note.arguments, lower == lower_.end() ? 0 : lower->second);
       const bool moved = old.site != new_probes_.probes[i].site;
       if ((moved && lower == lower_.end()) || expected != new_probes_.probes[i].note.arguments) {
-        out_.push_back(
-            finding("verify-probe-lost", fmt::format("{}:{} has other arguments than at its site",
-                                                     old.note.provider, old.note.name)));
+        out_.push_back(verify_finding("verify-probe-lost",
+                                      fmt::format("{}:{} has other arguments than at its site",
+                                                  old.note.provider, old.note.name)));
       }
     }
   }
@@ -144,15 +137,15 @@ class SledComparer {
                now.memsz >= old.memsz && (now.memsz == old.memsz || old.memsz == old.filesz);
       };
       if (std::ranges::none_of(after_.segments(), same)) {
-        out_.push_back(finding("verify-segment",
-                               fmt::format("the segment at {:#x} changed", old.vaddr.value)));
+        out_.push_back(verify_finding(
+            "verify-segment", fmt::format("the segment at {:#x} changed", old.vaddr.value)));
       }
     }
     for (const std::uint32_t type :
          {PT_INTERP, PT_NOTE, PT_DYNAMIC, PT_TLS, PT_GNU_RELRO, PT_GNU_STACK, PT_GNU_PROPERTY}) {
       if (texts_of(before_, type) != texts_of(after_, type)) {
-        out_.push_back(finding("verify-segment",
-                               fmt::format("a program header of type {:#x} means another", type)));
+        out_.push_back(verify_finding(
+            "verify-segment", fmt::format("a program header of type {:#x} means another", type)));
       }
     }
   }
@@ -173,7 +166,7 @@ class SledComparer {
     const auto old = read_unwind_index(before_);
     const auto now = read_unwind_index(after_);
     if (!old || !now) {
-      if (old) out_.push_back(finding("verify-unwind", "the unwind tables cannot be read"));
+      if (old) out_.push_back(verify_finding("verify-unwind", "the unwind tables cannot be read"));
       return;
     }
     if (now->found == UnwindIndex::Found::by_registration ||
@@ -206,7 +199,8 @@ class SledComparer {
     }
   }
   void unwind_differs(VirtAddr at) {
-    out_.push_back(finding("verify-unwind", fmt::format("{:#x} unwinds in another way", at.value)));
+    out_.push_back(
+        verify_finding("verify-unwind", fmt::format("{:#x} unwinds in another way", at.value)));
   }
 
   void allow_address(VirtAddr at, std::uint64_t size) {
@@ -285,7 +279,7 @@ class SledComparer {
     const auto a = before_.source().slice(FileOffset{begin}, Size{end - begin}, "bytes");
     const auto b = after_.source().slice(FileOffset{begin}, Size{end - begin}, "bytes");
     if (!a || !b) {
-      out_.push_back(finding("verify-bytes", "the result is shorter than the original"));
+      out_.push_back(verify_finding("verify-bytes", "the result is shorter than the original"));
       return false;
     }
     const auto [x, y] = std::ranges::mismatch(*a, *b);
@@ -296,7 +290,7 @@ class SledComparer {
       const auto stop = std::min(end, room_end(where));
       return same_bytes(stop, end);
     }
-    out_.push_back(finding(
+    out_.push_back(verify_finding(
         "verify-bytes", fmt::format("the byte at {:#x} is none that sleds need; expected {:#04x}, "
                                     "found {:#04x}",
                                     where, static_cast<unsigned>(*x), static_cast<unsigned>(*y))));

@@ -5,17 +5,10 @@
 #include <algorithm>
 
 #include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
-
-Finding bytes_finding(std::string message) {
-  Finding finding;
-  finding.rule = "verify-bytes";
-  finding.severity = Severity::error;
-  finding.message = std::move(message);
-  return finding;
-}
 
 // Gives the offset of the first byte of [begin, end) that is not zero; `end` where all are.
 std::uint64_t first_nonzero(const ElfFile& file, std::uint64_t begin, std::uint64_t end) {
@@ -42,23 +35,25 @@ void compare_left_behind(const ElfFile& before, const ElfFile& after, const Sect
   const std::uint64_t begin = old.offset.value + used, end = old.offset.value + old.size.value;
   if (begin == end || unchanged(before, after, begin, end)) return;
   if (const std::uint64_t at = first_nonzero(after, begin, end); at != end) {
-    out.push_back(bytes_finding(fmt::format(
-        "the byte at {:#x} was of section {} and is neither as it was nor zero", at, old.name)));
+    out.push_back(verify_finding(
+        "verify-bytes",
+        fmt::format("the byte at {:#x} was of section {} and is neither as it was nor zero", at,
+                    old.name)));
   }
 }
 
 }  // namespace
 
 bool is_note_relocations(const ElfFile& file, const Section& section) {
-  if (section.type != SHT_RELA && section.type != SHT_REL) return false;
+  if (!section.holds_relocations()) return false;
   const Section* target = file.section_at(section.info);
-  return !section.allocated() && target != nullptr && is_notes(*target);
+  return !section.allocated() && target != nullptr && holds_notes(*target);
 }
 
 void compare_leftovers(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
                        std::vector<Finding>& out) {
   for (const Section& old : before.sections()) {
-    const bool anew = (is_notes(old) && !old.allocated()) || is_note_relocations(before, old);
+    const bool anew = (holds_notes(old) && !old.allocated()) || is_note_relocations(before, old);
     if (!anew || !old.in_file || old.nobits()) continue;
     // A hostile file's header 0 may say anything, and stays where it is.
     const std::uint32_t index = match.now[old.index];
@@ -67,7 +62,8 @@ void compare_leftovers(const ElfFile& before, const ElfFile& after, const Sectio
   }
   for (const auto& [begin, end] : FileRanges(after).unclaimed(before.source().size())) {
     if (const std::uint64_t at = first_nonzero(after, begin, end); at != end) {
-      out.push_back(bytes_finding(
+      out.push_back(verify_finding(
+          "verify-bytes",
           fmt::format("the byte at {:#x} behind the old file belongs to no section", at)));
       return;
     }

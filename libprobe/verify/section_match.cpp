@@ -10,7 +10,7 @@ namespace {
 
 // A loaded section of notes whose notes stand elsewhere now.
 bool gave_up_notes(const Section& old, const Section& now) {
-  return is_notes(old) && old.allocated() && now.name == kLoadedNotes && now.addr == old.addr;
+  return holds_notes(old) && old.allocated() && now.name == kLoadedNotes && now.addr == old.addr;
 }
 
 bool same_header(const Section& a, const Section& b) {
@@ -19,8 +19,6 @@ bool same_header(const Section& a, const Section& b) {
 }
 
 }  // namespace
-
-bool is_notes(const Section& section) { return holds_notes(section); }
 
 bool SectionMatch::reordered() const {
   for (std::uint32_t i = 0; i < now.size(); ++i) {
@@ -62,7 +60,7 @@ SectionMatch match_sections(const ElfFile& before, const ElfFile& after) {
   std::size_t notes = 0;
   for (const Section& section : result) {
     if (!taken[section.index]) match.added.push_back(section.index);
-    if (is_notes(section) && ++notes == 1) match.notes = section.index;
+    if (holds_notes(section) && ++notes == 1) match.notes = section.index;
   }
   if (notes != 1) match.notes = 0;
   return match;
@@ -76,9 +74,9 @@ std::vector<std::string> changed_sections(const ElfFile& before, const ElfFile& 
   for (const Section& old : before.sections()) {
     const std::uint32_t index = match.now[old.index];
     const Section& now = *after.section_at(index);
-    const bool relocations = old.type == SHT_RELA || old.type == SHT_REL;
+    const bool relocations = old.holds_relocations();
     const Section* target = relocations ? before.section_at(old.info) : nullptr;
-    const bool of_notes = is_notes(old) || (target != nullptr && is_notes(*target));
+    const bool of_notes = holds_notes(old) || (target != nullptr && holds_notes(*target));
     if (index == old.index && same_header(old, now) && !of_notes) continue;
     others = others || old.name == kBaseSection;
     names.push_back(old.name);

@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "libprobe/elf/file.hpp"
+#include "libprobe/notes/stapsdt.hpp"
 
 namespace reprobe {
-
-inline constexpr std::string_view kLoadedNotes = ".stapsdt.loaded";
-inline constexpr std::string_view kForeignNotes = ".note.foreign";
 
 struct SectionMatch {
   std::vector<std::uint32_t> now;    // by the input's index; 0: not in the result (or section 0)
@@ -24,9 +22,6 @@ struct SectionMatch {
 
   std::uint32_t notes{};  // index of the result's .note.stapsdt, where it has just one
 };
-
-// Is it .note.stapsdt, as every reader finds it?
-[[nodiscard]] bool is_notes(const Section& section);
 
 [[nodiscard]] SectionMatch match_sections(const ElfFile& before, const ElfFile& after);
 

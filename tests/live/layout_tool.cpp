@@ -73,7 +73,7 @@ int main(int count, char** arguments) {
 
   SectionTable table = must(SectionTable::of(file));
   Section section;
-  section.name = kRoomSection;
+  section.name = kSledSection;
   section.type = SHT_PROGBITS;
   section.flags = SHF_ALLOC | SHF_EXECINSTR;
   section.addr = room.address;

@@ -242,7 +242,7 @@ TEST_CASE("another reader sees the room", "[layout]") {
   const auto binary = LIEF::ELF::Parser::parse(raw, "room");
   REQUIRE(binary);
   CHECK(binary->header().program_headers_offset() == room.segment.value);
-  const auto& section = binary->get_section(std::string(kRoomSection));
+  const auto& section = binary->get_section(std::string(kSledSection));
   CHECK(section.virtual_address() == room.address.value);
   CHECK(section.offset() == room.offset.value);
   const auto& segment = binary->segment_from_virtual_address(room.address.value);

@@ -94,7 +94,7 @@ inline std::pair<Bytes, Room> with_room(const ElfFile& file, std::uint64_t size,
   auto table = SectionTable::of(file);
   REQUIRE(table);
   Section section;
-  section.name = kRoomSection;
+  section.name = kSledSection;
   section.type = SHT_PROGBITS;
   section.flags = SHF_ALLOC | SHF_EXECINSTR;
   section.addr = room->address;
@@ -117,7 +117,7 @@ inline void check_result(const ElfFile& before, const Bytes& bytes, const Room& 
   CHECK(after.offset_of(room.address) == room.offset);
   CHECK(after.bytes_at(room.address, Size{size}).size() == size);
   CHECK(after.load_segment(room.address)->flags == (PF_R | PF_X));
-  const Section* section = after.section(kRoomSection);
+  const Section* section = after.section(kSledSection);
   REQUIRE(section != nullptr);
   CHECK(section->addr == room.address);
   CHECK(section->offset == room.offset);

@@ -22,15 +22,7 @@ const Section* base_section(const ElfFile& file) {
 
 void read_section(const Facts& facts, const Section& section, Reading& reading) {
   walk_like_bfd(facts, section, [&](const RawNote& raw) {
-    if (!exact_owner(facts, section, raw)) {
-      reading.skip(section, raw, reason::note_owner);
-    } else if (raw.type != NT_STAPSDT) {
-      reading.skip(section, raw, reason::note_type);
-    } else if (const auto read = strict_descriptor(facts, section, raw); !read) {
-      reading.skip(section, raw, reason::note_end);
-    } else {
-      reading.take(section, raw, *read);
-    }
+    reading.take_strict(section, raw);
     return true;
   });
 }

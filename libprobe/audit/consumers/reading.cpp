@@ -69,6 +69,14 @@ void Reading::take(const Section& section, const RawNote& raw, const Descriptor&
                        descriptor.fields.semaphore.value};
 }
 
+void Reading::take_strict(const Section& section, const RawNote& raw) {
+  if (!exact_owner(facts_, section, raw)) return skip(section, raw, reason::note_owner);
+  if (raw.type != NT_STAPSDT) return skip(section, raw, reason::note_type);
+  const auto read = strict_descriptor(facts_, section, raw);
+  if (!read) return skip(section, raw, reason::note_end);
+  take(section, raw, *read);
+}
+
 void Reading::skip(const Section& section, const RawNote& raw, std::string_view reason) {
   if (const auto probe = facts_.probe_at(section.offset.value + raw.at)) why_[*probe] = reason;
 }

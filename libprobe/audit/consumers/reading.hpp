@@ -41,6 +41,9 @@ class Reading {
   // The note as the consumer decodes it. Where that gives other strings than the probe's, the
   // consumer does not find the probe.
   void take(const Section& section, const RawNote& raw, const Descriptor& descriptor);
+  // As gdb and SystemTap: takes a note of the exact owner and type whose descriptor ends at the
+  // arguments' NUL, and skips every other.
+  void take_strict(const Section& section, const RawNote& raw);
   // The consumer meets the note and skips it.
   void skip(const Section& section, const RawNote& raw, std::string_view reason);
   // It never looks at this section's notes.

@@ -13,7 +13,7 @@ bool notes_can_follow(const FixState& state) {
   if (!state.whole_file() || state.ranges.section_over_header()) return false;
   if (std::ranges::any_of(state.probes.probes, base_is_in_doubt)) return false;
   for (const Section& section : state.file.sections()) {
-    if (!is_note_section(section) || section.size.value == 0) continue;
+    if (!holds_notes(section) || section.size.value == 0) continue;
     if (!why_not_read(state, section).empty()) return false;
     if (!section.allocated() && !why_not_change(state, section).empty()) return false;
     if (section.allocated() && !state.wants("note-alloc")) return false;

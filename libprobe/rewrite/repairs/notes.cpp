@@ -10,11 +10,6 @@
 namespace reprobe {
 namespace {
 
-constexpr std::string_view kForeignSection = ".note.foreign";
-// What a loaded section of notes is called once its notes stand elsewhere. Its bytes stay: the
-// program may find them by its own symbols, and the dynamic linker may write into them.
-constexpr std::string_view kLoadedSection = ".stapsdt.loaded";
-
 constexpr std::size_t kManySections = 64;
 
 using Sections = std::vector<const Section*>;
@@ -27,9 +22,9 @@ class NoteRepair {
  public:
   explicit NoteRepair(FixState& state) : state_(state) {
     for (const Section& section : state.file.sections()) {
-      if (is_note_section(section)) sections_.push_back(&section);
-      const bool relocations = section.type == SHT_RELA || section.type == SHT_REL;
-      if (relocations && !section.allocated()) tables_.emplace(section.info, &section);
+      if (holds_notes(section)) sections_.push_back(&section);
+      if (section.holds_relocations() && !section.allocated())
+        tables_.emplace(section.info, &section);
     }
   }
 
@@ -207,11 +202,11 @@ class NoteRepair {
     auto done = headers.set(section, SectionField::type, SHT_PROGBITS,
                             "the notes stand in a section that is not loaded");
     if (!done) return done;
-    return headers.rename(section, kLoadedSection, "a copy of the notes that is loaded");
+    return headers.rename(section, kLoadedNotes, "a copy of the notes that is loaded");
   }
 
   Result<void> place_foreign(SectionTable& headers, Plan& plan, const Bytes& notes) {
-    return place_new(headers, plan, kForeignSection, notes);
+    return place_new(headers, plan, kForeignNotes, notes);
   }
 
   Result<void> place_relocations(SectionTable& headers, Plan& plan, const Section& table,
@@ -230,13 +225,13 @@ class NoteRepair {
       state_.repaired(rule::note_sections, fmt::format("{} sections joined", sections.size()));
     }
     if (std::ranges::any_of(sections, &Section::allocated)) {
-      state_.changes(kLoadedSection);
+      state_.changes(kLoadedNotes);
       state_.repaired(rule::note_alloc, "the notes stand in a section that is not loaded");
     }
     if (foreign) {
-      state_.changes(kForeignSection);
+      state_.changes(kForeignNotes);
       state_.repaired(rule::note_foreign,
-                      fmt::format("notes of other owners move to {}", kForeignSection));
+                      fmt::format("notes of other owners move to {}", kForeignNotes));
     }
     for (const Section* section : sections) {
       const auto [first, count] = probes_of(state_.probes, *section);

@@ -18,8 +18,6 @@ bool has_nameless_note(const FixState& state, const Section& section) {
 
 }  // namespace
 
-bool is_note_section(const Section& section) { return holds_notes(section); }
-
 bool base_is_in_doubt(const Probe& probe) { return probe.facts.site_if_not_moved; }
 
 std::string why_not_read(const FixState& state, const Section& section) {

@@ -59,9 +59,6 @@ struct FixState {
   void changes(std::string_view section) { fix.changed_sections.emplace_back(section); }
 };
 
-// .note.stapsdt, as every reader finds it.
-[[nodiscard]] bool is_note_section(const Section& section);
-
 // Which of two addresses is the site depends on a base that may be wrong: neither is written down.
 [[nodiscard]] bool base_is_in_doubt(const Probe& probe);
 

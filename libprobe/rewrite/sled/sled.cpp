@@ -164,7 +164,7 @@ class SledMaker {
                          const UnwindSizes& sizes) {
     RoomContents contents;
     contents.bytes = sleds.code;
-    std::vector<Section> sections{section(kRoomSection, SHF_ALLOC | SHF_EXECINSTR, room.address,
+    std::vector<Section> sections{section(kSledSection, SHF_ALLOC | SHF_EXECINSTR, room.address,
                                           Size{sleds.code.size()}, kRoomAlign)};
     const auto pad = [&] {
       while ((room.address.value + contents.bytes.size()) % kTableAlign != 0) {

@@ -38,16 +38,16 @@ Result<ProbeFile> moved_probes(const ProbeFile& probes,
 Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probes) {
   const Section* notes = nullptr;
   for (const Section& section : file.sections()) {
-    const bool relocations = section.type == SHT_RELA || section.type == SHT_REL;
-    if (relocations && !section.allocated()) {
+    if (section.holds_relocations() && !section.allocated()) {
       return refuse("the file keeps the relocations of its link, which sleds would contradict",
                     "link without --emit-relocs, or strip the relocations");
     }
-    if (section.type != SHT_NOTE || section.name != kStapsdtSection) continue;
+    if (!holds_notes(section)) continue;
     if (notes != nullptr) return refuse("several note sections");
     notes = &section;
   }
   if (notes == nullptr) return refuse("no probe notes", "");
+  if (notes->type != SHT_NOTE) return refuse("the notes are not in a section of notes");
   if (notes->allocated()) return refuse("the notes are loaded with the program");
   if (!probes.scan.foreign.empty() || !probes.scan.stopped.empty() ||
       !std::ranges::all_of(probes.probes, [](const Probe& p) { return p.note.canonical; })) {

@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
+
+#include "libprobe/code/frame_reader.hpp"
+#include "libprobe/rewrite/unwind_program.hpp"
 
 namespace reprobe {
 namespace {
@@ -25,50 +29,6 @@ Result<Digest> sha256(ByteView bytes) {
   }
   return digest;
 }
-
-void put_uleb(Bytes& out, std::uint64_t value) {
-  do {
-    const auto low = static_cast<std::uint8_t>(value & 0x7f);
-    value >>= 7;
-    out.push_back(std::byte{static_cast<std::uint8_t>(value != 0 ? low | 0x80 : low)});
-  } while (value != 0);
-}
-
-// Takes fields from the front of the record; `failed` once one was cut off.
-class Cursor {
- public:
-  explicit Cursor(ByteView bytes) : rest_(bytes) {}
-
-  std::uint64_t uleb() {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0; shift < 64; shift += 7) {
-      const ByteView byte = take(1);
-      if (failed_) return 0;
-      const auto bits = std::to_integer<std::uint64_t>(byte[0]);
-      value |= (bits & 0x7f) << shift;
-      if ((bits & 0x80) == 0) return value;
-    }
-    failed_ = true;
-    return 0;
-  }
-
-  ByteView take(std::uint64_t count) {
-    if (failed_ || count > rest_.size()) {
-      failed_ = true;
-      return {};
-    }
-    const ByteView taken = rest_.first(static_cast<std::size_t>(count));
-    rest_ = rest_.subspan(taken.size());
-    return taken;
-  }
-
-  [[nodiscard]] bool failed() const { return failed_; }
-  [[nodiscard]] bool done() const { return rest_.empty(); }
-
- private:
-  ByteView rest_;
-  bool failed_{};
-};
 
 // Replaced bytes by offset, only where they differ.
 class Ranges {
@@ -93,11 +53,11 @@ class Ranges {
   }
 
   void write(Bytes& out) const {
-    put_uleb(out, ranges_.size());
+    append_uleb128(out, ranges_.size());
     std::uint64_t end = 0;
     for (const auto& [offset, before] : ranges_) {
-      put_uleb(out, offset - end);
-      put_uleb(out, before.size());
+      append_uleb128(out, offset - end);
+      append_uleb128(out, before.size());
       out.insert(out.end(), before.begin(), before.end());
       end = offset + before.size();
     }
@@ -133,7 +93,7 @@ Result<Bytes> make_undo(const Plan& plan, const ByteSource& input) {
   Bytes record;
   const ByteView magic = as_bytes(kMagic);
   record.insert(record.end(), magic.begin(), magic.end());
-  put_uleb(record, whole->size());
+  append_uleb128(record, whole->size());
   for (const unsigned char byte : *digest) record.push_back(std::byte{byte});
   ranges.write(record);
   return record;
@@ -155,31 +115,36 @@ Result<UndoRecord> read_record(const ElfFile& file) {
   }
   const auto record = file.contents(*section);
   if (!record) return tl::unexpected(record.error());
-  Cursor cursor(*record);
-  const ByteView magic = cursor.take(kMagic.size());
-  if (cursor.failed() || as_text(magic) != kMagic) return malformed();
-  const Size size{cursor.uleb()};
-  const ByteView digest = cursor.take(kDigest);
-  if (cursor.failed() || size.value > file.source().size()) return malformed();
+  FrameCursor cursor(*record, VirtAddr{}, file.header());
+  const auto take = [&](std::optional<std::uint64_t> count) -> std::optional<ByteView> {
+    const ByteView rest = cursor.rest();
+    if (!count || !cursor.skip(*count)) return std::nullopt;
+    return rest.first(static_cast<std::size_t>(*count));
+  };
+  const auto magic = take(kMagic.size());
+  if (!magic || as_text(*magic) != kMagic) return malformed();
+  const auto size = cursor.uleb128();
+  const auto digest = take(kDigest);
+  auto count = digest ? cursor.uleb128() : std::nullopt;
+  if (!size || !count || *size > file.source().size()) return malformed();
 
   Plan plan;
   std::uint64_t at = 0;
-  for (std::uint64_t count = cursor.uleb(); count != 0 && !cursor.failed(); --count) {
-    const std::uint64_t distance = cursor.uleb();
-    const ByteView before = cursor.take(cursor.uleb());
-    const auto start = checked_add(at, distance);
-    if (cursor.failed() || before.empty() || !start || *start > size.value ||
-        before.size() > size.value - *start) {
+  for (; *count != 0; --*count) {
+    const auto distance = cursor.uleb128();
+    const auto before = distance ? take(cursor.uleb128()) : std::nullopt;
+    const auto start = before ? checked_add(at, *distance) : std::nullopt;
+    if (!start || before->empty() || *start > *size || before->size() > *size - *start) {
       return malformed();
     }
-    auto done = plan.replace(file.source(), FileOffset{*start}, Bytes(before.begin(), before.end()),
-                             "the original's bytes");
+    auto done = plan.replace(file.source(), FileOffset{*start},
+                             Bytes(before->begin(), before->end()), "the original's bytes");
     if (!done) return tl::unexpected(done.error());
-    at = *start + before.size();
+    at = *start + before->size();
   }
-  if (cursor.failed() || !cursor.done()) return malformed();
-  if (auto done = plan.cut(file.source(), size); !done) return tl::unexpected(done.error());
-  return UndoRecord{std::move(plan), digest};
+  if (!cursor.rest().empty()) return malformed();
+  if (auto done = plan.cut(file.source(), Size{*size}); !done) return tl::unexpected(done.error());
+  return UndoRecord{std::move(plan), *digest};
 }
 
 }  // namespace
