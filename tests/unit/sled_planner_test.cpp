@@ -283,3 +283,26 @@ TEST_CASE("branches to a target in the window are aimed at the stub", "[sled]") 
       flow_of(kStart, near, {{3, kTargetBranch | kTargetForeign}, {8, kTargetSymbol}});
   CHECK(plan_of(seen, {at(2)}).sites.empty());
 }
+
+TEST_CASE("a neighbour that is hopped over keeps its own targets and branches", "[sled]") {
+  // mov $1,%eax; 5: mov $2,%ecx; ret; 11: nop; 12: mov %eax,%ecx; call *%rax; ret;
+  // 17: je 12; 23: je 5; ret
+  const Bytes code = bytes_of({0xb8, 1,    0,    0,    0,    0xb9, 2,    0,    0,    0,     //
+                               0xc3, 0x90, 0x89, 0xc1, 0xff, 0xd0, 0xc3,                    //
+                               0x0f, 0x84, 0xf5, 0xff, 0xff, 0xff,                          //
+                               0x0f, 0x84, 0xe8, 0xff, 0xff, 0xff, 0xc3});
+  const auto site = std::pair<int, TargetKinds>{11, kTargetSymbol};
+  const auto behind = std::pair<int, TargetKinds>{12, kTargetBranch};
+  const auto with_target = flow_of(kStart, code, {{5, kTargetBranch}, site, behind});
+  // Neither over 5, to which a branch still leads, nor over the branch to 12, which is aimed.
+  CHECK(plan_of(with_target, {at(11)}).sites.empty());
+
+  const auto without = flow_of(kStart, code, {site, behind});
+  const SledPlan plan = plan_of(without, {at(11)});
+  REQUIRE(plan.sites.size() == 1);
+  CHECK(plan.sites[0].tactic == Tactic::hop);
+  for (std::size_t i = 1; i < plan.patches.size(); ++i) {
+    const Patch& before = plan.patches[i - 1];
+    CHECK(before.at.value + before.size.value <= plan.patches[i].at.value);
+  }
+}

@@ -1,41 +1,15 @@
 #include "libprobe/rewrite/sled/planner.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
 
 #include "libprobe/rewrite/sled/displace.hpp"
 #include "libprobe/rewrite/sled/sled_bytes.hpp"
 
 namespace reprobe {
-
 namespace {
 
-constexpr std::uint64_t kHopSize = 2;   // jmp rel8
-constexpr std::uint64_t kReach = 127;   // of a rel8 forward; one more backward
-constexpr std::uint64_t kLongest = 24;  // bytes of a run: more never helps a 5-byte jump
-
-// Why a tactic does not serve a site.
-struct Reason {
-  std::string words;
-  std::string detail;
-};
-template <typename T>
-using Attempt = tl::expected<T, Reason>;
-
-tl::unexpected<Reason> no(std::string words, std::string detail = {}) {
-  return tl::unexpected<Reason>(Reason{std::move(words), std::move(detail)});
-}
-
-// A run of instructions that a jump can replace, as indices into FunctionFlow::code.
-struct Run {
-  std::size_t first{};
-  std::size_t last{};  // inclusive; the padding behind it is not counted
-  VirtAddr end;        // of the replaced bytes, padding included
-  bool falls_through{};
-  std::vector<std::size_t> reaimed;  // instructions in it that are targets
-};
+constexpr std::uint64_t kHopSize = 2;  // jmp rel8
+constexpr std::uint64_t kReach = 127;  // of a rel8 forward; one more backward
 
 // A run that moves because a branch in it goes to a target that moves.
 struct SourceRun {
@@ -49,20 +23,16 @@ struct SourceRun {
 class FunctionPlanner {
  public:
   FunctionPlanner(SledPlanner& planner, const FunctionFlow& flow, std::span<const VirtAddr> sites)
-      : planner_(planner), flow_(flow), sites_(sites) {}
+      : planner_(planner), flow_(flow), sites_(sites), runs_(flow, sites, planner.taken_) {}
 
   void run() {
     for (const VirtAddr site : sites_) {
-      if (is_planned(site)) continue;
+      if (runs_.is_planned(site)) continue;
       if (const auto why = plan(site)) planner_.refuse(site, why->words, why->detail);
     }
   }
 
  private:
-  [[nodiscard]] bool is_planned(VirtAddr site) const {
-    return planner_.planned_.contains(site.value);
-  }
-
   // Nothing where it worked.
   std::optional<Reason> plan(VirtAddr site) {
     const CodeInstruction* instruction = flow_.at(site);
@@ -71,41 +41,24 @@ class FunctionPlanner {
     if (in_place(at)) return std::nullopt;
     if (!flow_.complete) return Reason{"control flow not understood", flow_.why_incomplete};
     if (redirect(at)) return std::nullopt;
-    const auto why = displace(at);
-    if (!why || hop(at)) return std::nullopt;
-    may_reaim_ = true;
-    const bool done = !displace(at) || hop(at);
-    may_reaim_ = false;
+    const auto why = displace(at, Targets::none);
+    if (!why || hop(at, Targets::none)) return std::nullopt;
+    const bool done = !displace(at, Targets::reaimed) || hop(at, Targets::reaimed);
     return done ? std::nullopt : why;
   }
 
-  [[nodiscard]] bool is_wanted_site(VirtAddr address) const {
-    return std::ranges::binary_search(sites_, address);
+  [[nodiscard]] VirtAddr start(std::size_t i) const { return runs_.start(i); }
+  [[nodiscard]] VirtAddr end(std::size_t i) const { return runs_.end(i); }
+  [[nodiscard]] bool is_free(VirtAddr begin, VirtAddr end) const {
+    return planner_.taken_.is_free(begin, end);
   }
-
-  // May control arrive there from elsewhere? Another site is none: its own sled is in the stub.
-  [[nodiscard]] bool is_target(VirtAddr address) const {
-    const TargetKinds kinds = flow_.target(address);
-    if (kinds == kTargetSite) return !is_wanted_site(address) || is_planned(address);
-    return kinds != 0;
-  }
-  [[nodiscard]] std::optional<CodeTarget> target_inside(VirtAddr begin, VirtAddr end) const {
-    for (auto it = std::ranges::upper_bound(flow_.targets, begin, {}, &CodeTarget::address);
-         it != flow_.targets.end() && it->address < end; ++it) {
-      // A site is one where an instruction starts: its sled replaces that.
-      if (is_target(it->address) || flow_.at(it->address) == nullptr) return *it;
-    }
-    return std::nullopt;
-  }
-  [[nodiscard]] VirtAddr start(std::size_t i) const { return flow_.code[i].address; }
-  [[nodiscard]] VirtAddr end(std::size_t i) const { return flow_.code[i].end(); }
 
   [[nodiscard]] bool guarded(VirtAddr site) const {
     return planner_.rules_.kind == SledKind::nop5 && planner_.rules_.needs_guard(flow_, site);
   }
   [[nodiscard]] StubStep step(std::size_t i) const {
     StubStep step{flow_.code[i], std::nullopt, false};
-    if (is_wanted_site(start(i))) {
+    if (runs_.is_wanted_site(start(i))) {
       step.sled = start(i);
       step.guarded = guarded(start(i));
     }
@@ -130,7 +83,7 @@ class FunctionPlanner {
     for (std::size_t i = at + 1; i <= last; ++i) {
       if (flow_.target(start(i)) != 0) return false;
     }
-    if (target_inside(site, end(last)) || !planner_.is_free(site, end(last))) return false;
+    if (runs_.target_inside(site, end(last)) || !is_free(site, end(last))) return false;
     add_patch({.form = Patch::Form::sled, .at = site, .size = Size{end(last).value - site.value}});
     add_site({site, Tactic::in_place, std::nullopt});
     return true;
@@ -140,10 +93,10 @@ class FunctionPlanner {
   bool redirect(std::size_t at) {
     std::size_t next = at;
     StubPlan stub;
-    for (; next < flow_.code.size() && is_wanted_site(start(next)) && !is_planned(start(next)) &&
-           flow_.code[next].kind == InstructionKind::nop;
+    for (; next < flow_.code.size() && runs_.is_wanted_site(start(next)) &&
+           !runs_.is_planned(start(next)) && flow_.code[next].kind == InstructionKind::nop;
          ++next) {
-      if (next != at && is_target(start(next))) return false;
+      if (next != at && runs_.is_target(start(next))) return false;
       stub.steps.push_back(step(next));
     }
     if (next == at || next == flow_.code.size()) return false;
@@ -152,7 +105,7 @@ class FunctionPlanner {
     if (!call && branch.kind != InstructionKind::jump) return false;
     if (!branch.branch_field || branch.branch_field->width != 4 || !branch.target) return false;
     // Who comes to the call from elsewhere does not pass the site.
-    if (target_inside(start(at), end(next))) return false;
+    if (runs_.target_inside(start(at), end(next))) return false;
     stub.lower = call ? 8 : 0;
     // What a call leaves below the stack pointer is nobody's: no red zone to protect.
     if (call) {
@@ -160,7 +113,7 @@ class FunctionPlanner {
     }
     stub.resume = branch.target;
     const VirtAddr field{branch.address.value + branch.branch_field->at};
-    if (!planner_.is_free(field, end(next)) || !can_emit(stub)) return false;
+    if (!is_free(field, end(next)) || !can_emit(stub)) return false;
     add_patch({.form = Patch::Form::relative,
                .at = field,
                .size = Size{4},
@@ -168,92 +121,6 @@ class FunctionPlanner {
     add_stub(std::move(stub), call ? Tactic::call_target : Tactic::jump_target);
     return true;
   }
-
-  // A run of at least `size` bytes that starts with instruction `first`. A run that has a site in
-  // it must reach beyond instruction `through`.
-  Attempt<Run> run_from(std::size_t first, std::size_t through, std::uint64_t size) {
-    Run run{first, first, start(first), true, {}};
-    for (std::size_t i = first; i <= through || run.end.value - start(first).value < size; ++i) {
-      if (i == flow_.code.size() || start(i) >= flow_.end()) return no("too few bytes");
-      if (i != first && is_target(start(i))) {
-        if (!may_reaim_ || !can_reaim(i)) return no(target_words(start(i)), at_text(start(i)));
-        run.reaimed.push_back(i);
-      }
-      if (const auto target = target_inside(start(i), end(i))) {
-        return no(target_words(target->address), at_text(target->address));
-      }
-      if (const auto why = why_not_displaced(flow_.code[i])) {
-        return no(*why + " in the window", at_text(start(i)));
-      }
-      if (flow_.code[i].target && planner_.reaimed_.contains(flow_.code[i].target->value)) {
-        return no("a branch to a target that has moved");
-      }
-      run.last = i;
-      run.end = end(i);
-      run.falls_through = !flow_.code[i].ends_block();
-      if (run.falls_through) continue;
-      if (i < through) return no("too few bytes");
-      extend_into_padding(run, start(first).value + size);
-      if (run.end.value - start(first).value < size) return no("too few bytes");
-      break;
-    }
-    if (!planner_.is_free(start(first), run.end)) return no("another sled in the window");
-    for (const std::size_t target : run.reaimed) {
-      for (const std::size_t source : branches_to(start(target))) {
-        if (start(source) < run.end && end(source) > start(first)) {
-          return no(target_words(start(target)), at_text(start(target)));
-        }
-      }
-    }
-    return run;
-  }
-
-  // Nothing but branches of the function leads there.
-  bool can_reaim(std::size_t i) {
-    TargetKinds kinds = flow_.target(start(i));
-    if (is_wanted_site(start(i)) && !is_planned(start(i))) kinds &= ~kTargetSite;
-    if (kinds != kTargetBranch) return false;
-    const std::vector<std::size_t> sources = branches_to(start(i));
-    return !sources.empty() && std::ranges::all_of(sources, [&](std::size_t source) {
-      const CodeInstruction& code = flow_.code[source];
-      const bool branch =
-          code.kind == InstructionKind::jump || code.kind == InstructionKind::conditional;
-      return branch && code.branch_field && planner_.is_free(code.address, code.end());
-    });
-  }
-
-  // Indices of the direct branches to an address.
-  std::vector<std::size_t> branches_to(VirtAddr target) {
-    if (branches_.empty()) {
-      for (std::size_t i = 0; i < flow_.code.size(); ++i) {
-        if (flow_.code[i].target) branches_.emplace(flow_.code[i].target->value, i);
-      }
-    }
-    const auto [first, last] = branches_.equal_range(target.value);
-    std::vector<std::size_t> sources;
-    for (auto it = first; it != last; ++it) sources.push_back(it->second);
-    return sources;
-  }
-
-  // Bytes behind a block that nothing reaches.
-  void extend_into_padding(Run& run, std::uint64_t wanted_end) const {
-    for (std::size_t i = run.last + 1; i < flow_.code.size() && run.end.value < wanted_end; ++i) {
-      if (!is_padding(i)) return;
-      run.end = end(i);
-    }
-  }
-  [[nodiscard]] bool is_padding(std::size_t i) const {
-    const CodeInstruction& code = flow_.code[i];
-    const bool filler = code.kind == InstructionKind::nop || code.kind == InstructionKind::trap;
-    return filler && flow_.target(start(i)) == 0 && !flow_.target_between(start(i), end(i));
-  }
-
-  [[nodiscard]] std::string target_words(VirtAddr address) const {
-    const TargetKinds kinds = flow_.target(address);
-    if (kinds == kTargetSite) return "another probe in the window";
-    return fmt::format("a target in the window: {}", target_names(kinds & ~kTargetSite));
-  }
-  static std::string at_text(VirtAddr address) { return fmt::format("at {:#x}", address.value); }
 
   StubPlan stub_of(const Run& run) const {
     StubPlan stub;
@@ -263,26 +130,8 @@ class FunctionPlanner {
     return stub;
   }
 
-  // Runs that hold the site, from the one that starts with it backwards: the fewer instructions
-  // move, the better.
-  template <typename Try>
-  std::optional<Reason> each_run(std::size_t at, std::uint64_t size, Try try_run) {
-    std::optional<Reason> first_reason;
-    for (std::size_t first = at;; --first) {
-      if (start(at).value - start(first).value > kLongest) break;
-      const auto run = run_from(first, at, size);
-      if (run && try_run(*run)) return std::nullopt;
-      if (!first_reason) {
-        first_reason = run ? Reason{"the stub cannot be written", at_text(start(at))} : run.error();
-      }
-      // Control must come from the instruction before, and only from there.
-      if (first == 0 || is_target(start(first)) || flow_.code[first - 1].ends_block()) break;
-    }
-    return first_reason;
-  }
-
-  std::optional<Reason> displace(std::size_t at) {
-    return each_run(at, kJumpSize, [&](const Run& run) {
+  std::optional<Reason> displace(std::size_t at, Targets targets) {
+    return runs_.each(at, kJumpSize, targets, [&](const Run& run) {
       StubPlan stub = stub_of(run);
       const auto sources = short_sources(run);
       if (!sources || !can_emit(stub)) return false;
@@ -305,8 +154,8 @@ class FunctionPlanner {
     const std::size_t index = planner_.plan_.stubs.size();
     add_stub(std::move(stub), tactic);
     for (const std::size_t target : run.reaimed) {
-      planner_.reaimed_.insert(start(target).value);
-      for (const std::size_t source : branches_to(start(target))) {
+      planner_.taken_.reaimed.insert(start(target).value);
+      for (const std::size_t source : runs_.branches_to(start(target))) {
         const CodeInstruction& branch = flow_.code[source];
         if (branch.branch_field->width != 4) continue;
         add_patch({.form = Patch::Form::relative,
@@ -330,7 +179,7 @@ class FunctionPlanner {
   std::optional<std::vector<SourceRun>> short_sources(const Run& run) {
     std::vector<SourceRun> sources;
     for (const std::size_t target : run.reaimed) {
-      for (const std::size_t branch : branches_to(start(target))) {
+      for (const std::size_t branch : runs_.branches_to(start(target))) {
         if (flow_.code[branch].branch_field->width == 4) continue;
         const auto source = run_of_branch(branch, run, sources);
         if (!source) return std::nullopt;
@@ -342,33 +191,39 @@ class FunctionPlanner {
 
   std::optional<Run> run_of_branch(std::size_t branch, const Run& taken,
                                    const std::vector<SourceRun>& others) {
-    const bool may_reaim = std::exchange(may_reaim_, false);
     std::optional<Run> found;
-    each_run(branch, kJumpSize, [&](const Run& run) {
-      const auto apart = [&](const Run& other) {
-        return run.end <= start(other.first) || other.end <= start(run.first);
-      };
-      const auto has_site = [&](std::size_t i) { return is_wanted_site(start(i)); };
-      bool good = apart(taken) && can_emit(stub_of(run));
-      for (const SourceRun& other : others) good = good && apart(other.run);
-      for (std::size_t i = run.first; i <= run.last; ++i) good = good && !has_site(i);
-      // The branches to the other targets must be aimed too.
-      for (const std::size_t target : taken.reaimed) {
-        for (const std::size_t source : branches_to(start(target))) {
-          good = good && (source == branch || source < run.first || source > run.last);
-        }
-      }
+    runs_.each(branch, kJumpSize, Targets::none, [&](const Run& run) {
+      const bool good = may_move_too(run, taken, others, branch) && can_emit(stub_of(run));
       if (good) found = run;
       return good;
     });
-    may_reaim_ = may_reaim;
     return found;
   }
 
+  // Can a run without a site move beside another whose targets move? Neither it nor what else moves
+  // overlaps, and it holds none of the branches to those targets but the one that it moves for.
+  bool may_move_too(const Run& run, const Run& taken, const std::vector<SourceRun>& others,
+                    std::optional<std::size_t> branch) {
+    const auto apart = [&](const Run& other) {
+      return run.end <= start(other.first) || other.end <= start(run.first);
+    };
+    bool good = apart(taken);
+    for (const SourceRun& other : others) good = good && apart(other.run);
+    for (std::size_t i = run.first; i <= run.last; ++i) {
+      good = good && !runs_.is_wanted_site(start(i));
+    }
+    for (const std::size_t target : taken.reaimed) {
+      for (const std::size_t source : runs_.branches_to(start(target))) {
+        good = good && (source == branch || source < run.first || source > run.last);
+      }
+    }
+    return good;
+  }
+
   // A window too short for `jmp rel32` reaches one nearby.
-  bool hop(std::size_t at) {
+  bool hop(std::size_t at, Targets targets) {
     bool done = false;
-    each_run(at, kHopSize, [&](const Run& run) {
+    runs_.each(at, kHopSize, targets, [&](const Run& run) {
       StubPlan stub = stub_of(run);
       const Patch window{.form = Patch::Form::hop,
                          .at = start(run.first),
@@ -386,8 +241,14 @@ class FunctionPlanner {
     const VirtAddr from{window.at.value + kHopSize};
     return hole >= from ? hole.value - from.value <= kReach : from.value - hole.value <= kReach + 1;
   }
-  [[nodiscard]] static bool overlaps(const Patch& window, VirtAddr begin, VirtAddr end) {
-    return begin.value < window.at.value + window.size.value && window.at < end;
+  // Of a hole in padding: apart from the window and from the runs that move with it.
+  [[nodiscard]] bool is_clear(const Run& run, const std::vector<SourceRun>& sources, VirtAddr begin,
+                              VirtAddr end) const {
+    const auto apart = [&](const Run& other) {
+      return other.end <= begin || end <= start(other.first);
+    };
+    return is_free(begin, end) && apart(run) &&
+           std::ranges::all_of(sources, apart, &SourceRun::run);
   }
 
   // Instructions from which a hole may be within reach.
@@ -406,12 +267,12 @@ class FunctionPlanner {
     for (std::size_t i = std::max<std::size_t>(first, 1); i < last; ++i) {
       if (!flow_.code[i - 1].ends_block() || !reaches(window, start(i))) continue;
       std::size_t next = i;
-      while (next < flow_.code.size() && is_padding(next) &&
+      while (next < flow_.code.size() && runs_.is_padding(next) &&
              end(next).value - start(i).value < kJumpSize) {
         ++next;
       }
-      if (next == flow_.code.size() || !is_padding(next)) continue;
-      if (overlaps(window, start(i), end(next)) || !planner_.is_free(start(i), end(next))) continue;
+      if (next == flow_.code.size() || !runs_.is_padding(next)) continue;
+      if (!is_clear(run, sources, start(i), end(next))) continue;
       Patch hole{.form = Patch::Form::jump,
                  .at = start(i),
                  .size = Size{end(next).value - start(i).value},
@@ -429,12 +290,9 @@ class FunctionPlanner {
     for (std::size_t i = first; i < last; ++i) {
       const VirtAddr hole{start(i).value + kJumpSize};
       if (!reaches(window, hole)) continue;
-      const auto run = run_from(i, i, 2 * kJumpSize);
-      if (!run || overlaps(window, start(i), run->end)) continue;
+      const auto run = runs_.from(i, i, 2 * kJumpSize, Targets::none);
+      if (!run || !may_move_too(*run, site_run, sources, std::nullopt)) continue;
       StubPlan neighbour = stub_of(*run);
-      if (std::ranges::any_of(neighbour.steps,
-                              [](const StubStep& s) { return s.sled.has_value(); }))
-        continue;
       if (!can_emit(neighbour)) continue;
       add_patch({.form = Patch::Form::jump,
                  .at = start(i),
@@ -468,13 +326,13 @@ class FunctionPlanner {
   }
 
   void add_patch(const Patch& patch) {
-    planner_.used_.emplace(patch.at.value, patch.at.value + patch.size.value);
+    planner_.taken_.used.emplace(patch.at.value, patch.at.value + patch.size.value);
     planner_.plan_.patches.push_back(patch);
   }
   // A site that was refused may be in a later site's run.
   void add_site(const PlannedSite& site) {
     planner_.plan_.sites.push_back(site);
-    planner_.planned_.insert(site.site.value);
+    planner_.taken_.planned.insert(site.site.value);
     planner_.refused_.erase(site.site.value);
   }
   void add_stub(StubPlan stub, Tactic tactic) {
@@ -487,8 +345,7 @@ class FunctionPlanner {
   SledPlanner& planner_;
   const FunctionFlow& flow_;
   std::span<const VirtAddr> sites_;
-  std::multimap<std::uint64_t, std::size_t> branches_;  // target -> instruction, once asked for
-  bool may_reaim_{};
+  RunFinder runs_;
 };
 
 const char* to_string(Tactic tactic) {
@@ -513,11 +370,6 @@ void SledPlanner::add(const FunctionFlow& flow, std::span<const VirtAddr> sites)
 
 void SledPlanner::refuse(VirtAddr site, std::string reason, std::string detail) {
   refused_.emplace(site.value, RefusedSite{site, std::move(reason), std::move(detail)});
-}
-
-bool SledPlanner::is_free(VirtAddr begin, VirtAddr end) const {
-  const auto next = used_.lower_bound(end.value);
-  return next == used_.begin() || std::prev(next)->second <= begin.value;
 }
 
 SledPlan SledPlanner::finish() && {

@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "libprobe/code/flow.hpp"
+#include "libprobe/rewrite/sled/runs.hpp"
 
 namespace reprobe {
 
@@ -112,14 +112,11 @@ class SledPlanner {
 
  private:
   friend class FunctionPlanner;
-  [[nodiscard]] bool is_free(VirtAddr begin, VirtAddr end) const;
 
   SledRules rules_;
   SledPlan plan_;
-  std::unordered_set<std::uint64_t> planned_;     // sites
   std::map<std::uint64_t, RefusedSite> refused_;  // by site
-  std::unordered_set<std::uint64_t> reaimed_;     // targets whose branches go to a stub now
-  std::map<std::uint64_t, std::uint64_t> used_;   // begin -> end of every replaced range
+  TakenCode taken_;
 };
 
 }  // namespace reprobe
