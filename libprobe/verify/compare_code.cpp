@@ -57,7 +57,7 @@ class Walker {
   // To the next instruction that does something, or to `goal`. False: there is none.
   bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
     for (; steps_ < kMostSteps; ++steps_) {
-      if (at_ == goal) return true;
+      if (at_ == goal) return !lowered_;
       if (const auto site = site_at_(at_)) {
         sites_.push_back(*site);
         lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));

@@ -149,6 +149,11 @@ TEST_CASE("in the stub of a call the stack pointer is 8 bytes lower", "[sled][ve
   const ComparedCode code = compared(original, result, kStub, {{1, kTargetSite}});
   CHECK(code.findings.empty());
   CHECK(code.lower.at(0x1001) == 8);
+  // Half a guard would leave the callee's stack 128 bytes lower.
+  const Bytes half = with_stub(bytes_of({0x55, 0x90, 0xe8, 0x39, 0, 0, 0, 0x5d, 0xc3}),
+                               bytes_of({0x48, 0x8d, 0x64, 0x24, 0x80, 0x0f, 0x1f, 0x44, 0, 0, 0xe9,
+                                         0xd1, 0xff, 0xff, 0xff}));
+  CHECK_FALSE(compared(original, half, kStub + 5, {{1, kTargetSite}}).findings.empty());
   result[kStub + 6] ^= std::byte{1};  // another callee
   CHECK_FALSE(compared(original, result, kStub, {{1, kTargetSite}}).findings.empty());
 }
