@@ -124,6 +124,8 @@ class SledMaker {
     // At any address the stubs have the same pieces; only the gaps between them differ.
     const auto draft = emit_sleds(file_, result_.sleds, options_.kind, first_code());
     if (!draft) return tl::unexpected(draft.error());
+    base_ = probes_.base.value_or(VirtAddr{0});
+    if (draft->stubs.empty()) return finish(*headers, *draft);  // all of them in place
     const auto sizes = unwind_.sizes(unwind_stubs(*draft));
     if (!sizes) return tl::unexpected(sizes.error());
     Size wanted = stubs_size(result_.sleds, options_.kind);
@@ -135,7 +137,6 @@ class SledMaker {
     if (!sleds) return tl::unexpected(sleds.error());
     auto done = fill_room(*headers, *room, *sleds, *sizes);
     if (!done) return done;
-    base_ = probes_.base.value_or(VirtAddr{0});
     if (base_is_far(*room, sleds->sites.size())) {
       done = move_base(result_.plan, *headers, file_, {room->address, room->offset});
       if (!done) return done;
