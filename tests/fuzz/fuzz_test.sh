@@ -52,8 +52,9 @@ replay() {  # replay SECONDS MIB FILE...
   echo "ok: $#: ${*##*/}" | cut -c1-78
 }
 replay 10 2048 "$source"/tests/fuzz/corpus/* seeds/*
-# Each takes up to ten seconds. Without what keeps one cheap it takes more than 30 times that.
-for file in costly/*; do replay 60 512 "$file"; done
+# Each takes up to ten seconds and some 100 MiB, beside what the sanitizer holds back. Without what
+# keeps one cheap it takes more than 30 times that.
+for file in costly/*; do replay 60 1024 "$file"; done
 
 if ! tests/fuzz/fuzz_file "${length[@]}" -print_final_stats=1 "${limits[@]}" run \
   "$source/tests/fuzz/corpus" seeds >fuzz.log 2>&1; then
