@@ -123,7 +123,11 @@ class FunctionComparer {
         after_(after),
         decoder_(decoder),
         site_of_(site_of),
-        sled_of_(sled_of) {}
+        sled_of_(sled_of) {
+    for (const CodeInstruction& code : flow.code) {
+      if (code.target) branches_.emplace(*code.target, &code);
+    }
+  }
 
   ComparedCode run() {
     for (std::size_t i = 0; i < flow_.code.size(); ++i) {
@@ -168,11 +172,11 @@ class FunctionComparer {
   // one leads there in the result is seen when all have been compared.
   [[nodiscard]] bool is_reaimed(VirtAddr at) const {
     // A branch that is not among the function's code is compared nowhere.
+    const auto branches = branches_.equal_range(at);
     return (flow_.target(at) & ~kTargetSite) == kTargetBranch &&
-           std::ranges::find(flow_.code, at, &CodeInstruction::target) != flow_.code.end() &&
-           std::ranges::all_of(flow_.code, [&](const CodeInstruction& code) {
-             return code.target != at || !same_bytes(code);
-           });
+           branches.first != branches.second &&
+           std::all_of(branches.first, branches.second,
+                       [&](const auto& branch) { return !same_bytes(*branch.second); });
   }
 
   // Filler behind the end of a block: nothing reaches it.
@@ -267,6 +271,7 @@ class FunctionComparer {
   const Decoder& decoder_;
   const SledOf& site_of_;
   const SledOf& sled_of_;
+  std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
   std::set<std::uint64_t> visited_;  // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed

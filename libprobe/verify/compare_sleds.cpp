@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/code/cfi_rows.hpp"
@@ -98,10 +97,13 @@ class SledComparer {
       return lookup(sled_of_site_, at) ? std::optional(at) : std::nullopt;
     };
     const SledOf sled_of = [&](VirtAddr at) { return lookup(site_of_sled_, at); };
-    std::set<VirtAddr> seen;
+    // A function is decoded once, however many sites it has.
+    VirtAddr compared_to{};
     for (const VirtAddr site : sites) {
+      if (site < compared_to) continue;
       const auto flow = flows->function_of(site);
-      if (!flow || !seen.insert(flow->function.start).second) continue;
+      if (!flow) continue;
+      compared_to = flow->end();
       ComparedCode compared = compare_code(*flow, before_, after_, site_of, sled_of);
       std::ranges::move(compared.findings, std::back_inserter(out_));
       lower_.merge(compared.lower);

@@ -105,7 +105,13 @@ class SledMaker {
     rules.kind = options_.kind;
     rules.needs_guard = [this](const FunctionFlow& flow, VirtAddr) {
       if (options_.guard != GuardMode::automatic) return options_.guard == GuardMode::always;
-      return may_use_red_zone(file_, flow.function).may_use;
+      // Asked for each site, decoded for each function.
+      const std::pair function{flow.function.start, flow.end()};
+      if (guard_of_ != function) {
+        guard_of_ = function;
+        guarded_ = may_use_red_zone(file_, flow.function).may_use;
+      }
+      return guarded_;
     };
     rules.arguments_fit = [this](VirtAddr site, std::int64_t lower) {
       return std::ranges::all_of(sites_.at(site), [&](const Probe* probe) {
@@ -289,6 +295,8 @@ class SledMaker {
   const Section& notes_;
   UnwindWriter unwind_;
   Sites sites_;
+  std::optional<std::pair<VirtAddr, VirtAddr>> guard_of_;  // the function of `guarded_`
+  bool guarded_{};
   VirtAddr base_;  // of all notes
   Bytes old_debug_frame_;
   Bytes debug_frame_;  // of the stubs
