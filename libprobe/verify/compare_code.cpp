@@ -148,6 +148,7 @@ class FunctionComparer {
       // A moved branch may still lead to where the way to a stub begins.
       if (entered_.contains(at.value) && !walks(at)) add_finding(at, why_);
     }
+    result_.passed.assign(passed_.begin(), passed_.end());
     return std::move(result_);
   }
 
@@ -216,12 +217,17 @@ class FunctionComparer {
     if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
     for (const VirtAddr at : old.visited()) visited_.insert(at.value);
     for (const VirtAddr at : now.visited()) entered_.insert(at.value);
+    keep_passed(now);
     keep_lowers(now);
     return true;
   }
 
   void keep_lowers(const Walker& walker) {
     for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
+  }
+
+  void keep_passed(const Walker& walker) {
+    passed_.insert(walker.visited().begin(), walker.visited().end());
   }
 
   static bool is_guard_like(const Walker& walker) {
@@ -238,6 +244,7 @@ class FunctionComparer {
       const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
+      keep_passed(stub);
       return arrives;
     }
     if (old.kind == InstructionKind::conditional && old.target && code.target) {
@@ -272,8 +279,9 @@ class FunctionComparer {
   const SledOf& site_of_;
   const SledOf& sled_of_;
   std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
-  std::set<std::uint64_t> visited_;  // in the original, on the proven ways
+  std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
+  std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
   std::string why_;
   ComparedCode result_;
