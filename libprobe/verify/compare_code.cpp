@@ -136,7 +136,11 @@ class FunctionComparer {
         decoder_(decoder),
         site_of_(site_of),
         sled_of_(sled_of),
-        nops_(kNopPasses * (flow.code.size() + kMostSteps)) {}
+        nops_(kNopPasses * (flow.code.size() + kMostSteps)) {
+    for (const CodeInstruction& code : flow.code) {
+      if (code.target) branches_.emplace(*code.target, &code);
+    }
+  }
 
   ComparedCode run() {
     for (std::size_t i = 0; i < flow_.code.size(); ++i) {
@@ -157,6 +161,7 @@ class FunctionComparer {
       // A moved branch may still lead to where the way to a stub begins.
       if (entered_.contains(at.value) && !walks(at)) add_finding(at, why_);
     }
+    result_.passed.assign(passed_.begin(), passed_.end());
     return std::move(result_);
   }
 
@@ -181,11 +186,11 @@ class FunctionComparer {
   // one leads there in the result is seen when all have been compared.
   [[nodiscard]] bool is_reaimed(VirtAddr at) const {
     // A branch that is not among the function's code is compared nowhere.
+    const auto branches = branches_.equal_range(at);
     return (flow_.target(at) & ~kTargetSite) == kTargetBranch &&
-           std::ranges::find(flow_.code, at, &CodeInstruction::target) != flow_.code.end() &&
-           std::ranges::all_of(flow_.code, [&](const CodeInstruction& code) {
-             return code.target != at || !same_bytes(code);
-           });
+           branches.first != branches.second &&
+           std::all_of(branches.first, branches.second,
+                       [&](const auto& branch) { return !same_bytes(*branch.second); });
   }
 
   // Filler behind the end of a block: nothing reaches it.
@@ -228,6 +233,7 @@ class FunctionComparer {
     if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
     for (const VirtAddr at : old.visited()) visited_.insert(at.value);
     for (const VirtAddr at : now.visited()) entered_.insert(at.value);
+    keep_passed(now);
     keep_lowers(now);
     return true;
   }
@@ -240,6 +246,10 @@ class FunctionComparer {
 
   void keep_lowers(const Walker& walker) {
     for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
+  }
+
+  void keep_passed(const Walker& walker) {
+    passed_.insert(walker.visited().begin(), walker.visited().end());
   }
 
   static bool is_guard_like(const Walker& walker) {
@@ -256,6 +266,7 @@ class FunctionComparer {
       const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
+      keep_passed(stub);
       return arrives;
     }
     if (old.kind == InstructionKind::conditional && old.target && code.target) {
@@ -289,8 +300,10 @@ class FunctionComparer {
   const Decoder& decoder_;
   const SledOf& site_of_;
   const SledOf& sled_of_;
-  std::set<std::uint64_t> visited_;  // in the original, on the proven ways
+  std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
+  std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
+  std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
   std::size_t nops_;                 // that may still be passed
   std::string why_;

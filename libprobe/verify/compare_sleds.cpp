@@ -12,6 +12,7 @@
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/unwind_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
+#include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -35,6 +36,7 @@ class SledComparer {
     if (pair_probes()) {
       compare_functions();
       compare_arguments();
+      compare_stub_symbols(before_, after_, passed_, out_);
     }
     compare_segments();
     compare_unwind();
@@ -97,17 +99,28 @@ class SledComparer {
       return lookup(sled_of_site_, at) ? std::optional(at) : std::nullopt;
     };
     const SledOf sled_of = [&](VirtAddr at) { return lookup(site_of_sled_, at); };
-    VirtAddr end{};  // of what was compared: functions may hold thousands of sites
+    // A function is decoded once, however many sites it has.
+    VirtAddr compared_to{};
     for (const VirtAddr site : sites) {
-      if (site < end) continue;
+      if (site < compared_to) continue;
       const auto flow = flows->function_of(site);
       if (!flow) continue;
-      end = flow->end();
+      compared_to = flow->end();
       ComparedCode compared = compare_code(*flow, before_, after_, site_of, sled_of);
       std::ranges::move(compared.findings, std::back_inserter(out_));
       lower_.merge(compared.lower);
       for (const auto& [begin, end] : compared.proven)
         allow_address(begin, end.value - begin.value);
+      keep_passed(compared.passed, flow->function.name);
+    }
+  }
+
+  void keep_passed(const std::vector<VirtAddr>& passed, const std::string& function) {
+    const Section* stubs = after_.section(kSledSection);
+    for (const VirtAddr at : passed) {
+      const bool inside =
+          stubs != nullptr && in_range(at.value, stubs->addr.value, stubs->size.value);
+      if (inside) passed_.emplace(at, function);
     }
   }
 
@@ -226,36 +239,13 @@ class SledComparer {
       // What stood behind the program headers may have made room for one more.
       const bool made_room = gone && section.allocated() && !section.executable() &&
                              section.type != SHT_NOBITS && same_contents(section, *moved);
+      // compare_stub_symbols() has looked at a table that moved.
       const bool symbols = section.type == SHT_SYMTAB && moved != nullptr &&
-                           moved->offset == section.offset && same_symbols(section, *moved);
+                           (gone || same_symbols(before_, after_, section));
       if (notes || made_room || symbols) {
         allowed_.push_back({section.offset.value, section.offset.value + section.size.value});
       }
     }
-  }
-  // Each symbol is what it was, and follows its section where that has moved.
-  [[nodiscard]] bool same_symbols(const Section& old, const Section& now) const {
-    const auto a = before_.symbol_table(old);
-    const auto b = after_.symbol_table(now);
-    if (!a || !b || a->size() != b->size()) return false;
-    for (std::uint32_t i = 0; i < a->size(); ++i) {
-      const Symbol x = a->at(i);
-      const Symbol y = b->at(i);
-      if (x.name_offset != y.name_offset || x.type != y.type || x.binding != y.binding ||
-          x.other != y.other || x.shndx != y.shndx || x.reserved_shndx != y.reserved_shndx) {
-        return false;
-      }
-      const Section* from = x.in_section() ? before_.section_at(x.shndx) : nullptr;
-      const Section* to = x.in_section() ? after_.section_at(x.shndx) : nullptr;
-      // Linkers give symbols outside of any section, __ehdr_start, some section's number.
-      const bool inside = from != nullptr && to != nullptr && x.value >= from->addr &&
-                          x.value.value - from->addr.value <= from->size.value;
-      const std::uint64_t moved_by = inside ? to->addr.value - from->addr.value : 0;
-      // The base's becomes as empty as the base.
-      const bool emptied = y.size.value == 0 && to != nullptr && to->size.value == 0;
-      if (y.value.value - x.value.value != moved_by || (x.size != y.size && !emptied)) return false;
-    }
-    return true;
   }
   [[nodiscard]] bool same_contents(const Section& old, const Section& now) const {
     const auto a = before_.contents(old);
@@ -323,6 +313,7 @@ class SledComparer {
   std::map<VirtAddr, VirtAddr> sled_of_site_;
   std::map<VirtAddr, VirtAddr> site_of_sled_;
   std::map<std::uint64_t, std::int64_t> lower_;
+  PassedInStubs passed_;
   std::vector<FileRange> allowed_;
   std::vector<Finding> out_;
 };
