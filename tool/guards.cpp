@@ -97,6 +97,13 @@ void say_coverage(const GuardsCommandOptions& options, const ProbeFile& probes,
   for (const auto& [reason, count] : reasons)
     terminal.info(fmt::format("{}: left as they are: {}: {}", options.file, count, reason));
   if (options.to != GuardsCommand::site) return;
+  std::vector<bool> mentioned(result.counters.size());
+  for (const GuardOutcome& outcome : result.outcomes) mentioned[outcome.counter] = true;
+  const auto unused = std::ranges::count(mentioned, false);
+  if (unused != 0) {
+    terminal.info(
+        fmt::format("{}: {} counters that nothing in the file checks stay", options.file, unused));
+  }
   for (const GuardCounter& counter : result.counters) {
     if (!counter.reason.empty() || counter.sites.front() == counter.sites.back()) continue;
     const Note& note = note_of(probes, counter);

@@ -9,6 +9,7 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/rewrite/guards/guards.hpp"
+#include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
 #include "libprobe/verify/site_checks.hpp"

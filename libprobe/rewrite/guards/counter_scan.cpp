@@ -1,11 +1,11 @@
 #include "libprobe/rewrite/guards/counter_scan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 
 #include "libprobe/code/flow_scan.hpp"
+#include "libprobe/code/x86_length.hpp"
 #include "libprobe/rewrite/guards/start_code.hpp"
 
 namespace reprobe {
@@ -35,6 +35,7 @@ class CounterScan {
     if (counters_.empty()) return std::move(out_);
     take_words();
     make_filter();
+    find_got();
     scan_segments();
     std::ranges::sort(candidates_);
     candidates_.erase(std::unique(candidates_.begin(), candidates_.end()), candidates_.end());
@@ -117,6 +118,16 @@ class CounterScan {
     return slot != slots_.begin() && std::prev(slot)->first + kSlotSize > target;
   }
 
+  // The large code model adds a 64-bit distance to the address of the GOT.
+  void find_got() {
+    for (const Section& section : file_.sections()) {
+      if (section.name == ".got" || section.name == ".got.plt") got_.push_back(section.addr.value);
+    }
+  }
+  [[nodiscard]] bool may_be_distance(std::uint64_t value) const {
+    return std::ranges::any_of(got_, [&](std::uint64_t got) { return may_touch(got + value); });
+  }
+
   void scan_segments() {
     std::uint64_t budget = file_.source().size() * kMaxPasses;
     for (const Segment& segment : file_.segments()) {
@@ -130,6 +141,15 @@ class CounterScan {
     }
   }
 
+  static std::uint64_t sign_extended(std::uint32_t word) {
+    return (std::uint64_t{word} ^ 0x80000000U) - 0x80000000U;
+  }
+  // REX.W b8+r: mov $imm64,%r64
+  static bool is_movabs(std::byte rex, std::byte opcode) {
+    return (rex & std::byte{0xfe}) == std::byte{0x48} &&
+           (opcode & std::byte{0xf8}) == std::byte{0xb8};
+  }
+
   // An immediate of 0 to 4 bytes may follow the displacement, which counts from behind it.
   void scan(ByteView bytes, std::uint64_t address) {
     constexpr std::uint64_t kMostImmediate = 4;
@@ -139,11 +159,13 @@ class CounterScan {
       word = (word >> 8) | (std::to_integer<std::uint32_t>(bytes[i]) << 24);
       if (i < 3) continue;
       const std::uint64_t end = address + i + 1;
-      const std::uint64_t target = end + ((std::uint64_t{word} ^ 0x80000000U) - 0x80000000U);
+      const std::uint64_t target = end + sign_extended(word);
       const bool near = target + kMostImmediate - low_ < high_ - low_ + kMostImmediate;
-      const bool hit = (near && (may_touch(target) || may_touch(target + 1) ||
-                                 may_touch(target + 2) || may_touch(target + 4))) ||
-                       (absolute && may_touch(word));
+      const bool hit =
+          (near && (may_touch(target) || may_touch(target + 1) || may_touch(target + 2) ||
+                    may_touch(target + 4))) ||
+          (absolute && may_touch(word)) ||
+          (i >= 5 && is_movabs(bytes[i - 5], bytes[i - 4]) && may_be_distance(sign_extended(word)));
       if (!hit) continue;
       if (candidates_.size() == kMostCandidates) {
         return unknown_for_all(VirtAddr{end}, "too much code that looks like a use");
@@ -177,21 +199,22 @@ class CounterScan {
     }
   }
 
-  // Bytes outside of every function that is known: they count only where they refer exactly.
+  // Bytes outside of every function that is known: no instruction that has the field, wherever it
+  // may start, may lead to a counter.
   void not_confirmed(VirtAddr field) {
-    const ByteView bytes = file_.bytes_at(field, Size{4});
-    if (bytes.size() < 4) return;
-    const std::uint64_t raw = load_uint(bytes, 0, 4, std::endian::little);
-    const std::uint64_t target = field.value + 4 + ((raw ^ 0x80000000U) - 0x80000000U);
-    constexpr std::array<std::uint64_t, 4> kImmediates{0, 1, 2, 4};
-    for (const std::uint64_t more : kImmediates) exact(VirtAddr{target + more}, field);
-    if (file_.header().type == ET_EXEC) exact(VirtAddr{raw}, field);
-  }
-  void exact(VirtAddr target, VirtAddr field) {
-    const std::string what = "code outside of every known function may use it";
-    if (const auto counter = counter_in(target, 1)) unknown(*counter, field, what);
-    if (const auto slot = slots_.find(target.value); slot != slots_.end())
-      unknown(slot->second, field, what);
+    CounterReferences certain = std::move(out_);
+    out_ = {};
+    for (std::uint64_t before = 1; before < kLongestX86 && before <= field.value; ++before) {
+      const auto code = ranges_.decode_at(VirtAddr{field.value - before});
+      if (code) take(std::span(&*code, 1), field);
+    }
+    const CounterReferences maybe = std::move(out_);
+    out_ = std::move(certain);
+    const auto add_unknown = [&](std::size_t counter) {
+      unknown(counter, field, "code outside of every known function may use it");
+    };
+    for (const CounterReference& r : maybe.found) add_unknown(r.counter);
+    for (const UnknownReference& r : maybe.unknown) add_unknown(r.counter);
   }
 
   // The instruction that has the field, if one has.
@@ -199,19 +222,43 @@ class CounterScan {
     const auto after = std::ranges::upper_bound(code, field, {}, &CodeInstruction::address);
     if (after == code.begin()) return;
     const CodeInstruction& holder = *std::prev(after);
-    const std::uint64_t at = field.value - holder.address.value;
+    if (field < holder.end()) take_field(holder, field.value - holder.address.value);
+  }
+
+  void take_field(const CodeInstruction& holder, std::uint64_t at) {
     const X86Encoding& e = holder.encoding;
-    if (e.is_memory() && e.displacement_size == 4 && e.displacement_at == at) {
+    const std::uint64_t behind = holder.size.value - at;  // bytes from the field to the end
+    if (holder.opaque || (is_moffs(holder) && behind == 8)) {
+      take_not_understood(holder, at);
+    } else if (e.is_memory() && e.displacement_size == 4 && e.displacement_at == at) {
       const auto target = operand_address(holder);
       if (target) return take_operand(holder, *target);
       // sem(,%rax,2), or a displacement that happens to be as large.
       const auto raw = static_cast<std::uint64_t>(holder.memory->displacement);
       if (const auto counter = counter_in(VirtAddr{raw}, kLongestOperand))
         unknown(*counter, holder.address, "an indexed operand near the counter");
-    } else if (holder.immediate && at + 4 == holder.size.value) {
-      take_immediate(holder);
-    } else if (holder.immediate && at + 8 == holder.size.value) {
-      take_immediate(holder);  // movabs
+    } else if (holder.immediate && (behind == 4 || behind == 8)) {
+      take_immediate(holder, behind == 8);
+    }
+  }
+
+  // a0-a3: mov between %rax and an address of 64 bits.
+  static bool is_moffs(const CodeInstruction& code) {
+    return code.encoding.map == OpcodeMap::one_byte && (code.encoding.opcode & 0xfc) == 0xa0;
+  }
+
+  // Whatever the field may mean, it must not lead to a counter.
+  void take_not_understood(const CodeInstruction& code, std::uint64_t at) {
+    const ByteView bytes = file_.bytes_at(code.address, code.size);
+    if (at + 4 > bytes.size()) return;
+    const auto raw = static_cast<std::uint32_t>(
+        load_uint(bytes, static_cast<std::size_t>(at), 4, std::endian::little));
+    for (const std::uint64_t value : {std::uint64_t{raw}, code.end().value + sign_extended(raw)}) {
+      if (const auto counter = counter_in(VirtAddr{value}, kLongestOperand))
+        unknown(*counter, code.address, "an instruction that is not understood");
+      const auto slot = slots_.find(value);
+      if (slot != slots_.end())
+        unknown(slot->second, code.address, "an instruction that is not understood");
     }
   }
 
@@ -250,11 +297,16 @@ class CounterScan {
     }
   }
 
-  void take_immediate(const CodeInstruction& code) {
-    const VirtAddr value{static_cast<std::uint64_t>(*code.immediate)};
-    const auto counter = counter_in(value, 1);
-    if (!counter || file_.header().type != ET_EXEC) return;
-    add(code, *counter, CounterReference::How::immediate);
+  void take_immediate(const CodeInstruction& code, bool wide) {
+    const auto value = static_cast<std::uint64_t>(*code.immediate);
+    if (file_.header().type == ET_EXEC) {
+      if (const auto counter = counter_in(VirtAddr{value}, 1))
+        return add(code, *counter, CounterReference::How::immediate);
+    }
+    for (const std::uint64_t got : got_) {
+      const auto counter = counter_in(VirtAddr{got + value}, 1);
+      if (wide && counter) unknown(*counter, code.address, "its distance from the GOT is taken");
+    }
   }
 
   void add(const CodeInstruction& code, std::size_t counter, CounterReference::How how) {
@@ -266,6 +318,7 @@ class CounterScan {
   std::span<const VirtAddr> counters_;
   std::map<std::uint64_t, std::size_t> slots_;  // address of the GOT's word -> counter
   std::uint64_t low_{}, high_{};                // of everything that is looked for
+  std::vector<std::uint64_t> got_;              // addresses that distances may count from
   std::vector<Candidate> candidates_;
   CounterReferences out_;
 };

@@ -113,7 +113,12 @@ class SiteGuards {
     const auto blame = [&](std::size_t counter, const std::string& reason) {
       if (reasons[counter].empty()) reasons[counter] = reason;
     };
+    std::vector<bool> checked(counters_.size());
+    for (const GuardUse& use : uses_.uses)
+      for (const std::size_t counter : use.counters) checked[counter] = true;
     for (const UnknownReference& unknown : uses_.unknown) blame(unknown.counter, unknown.what);
+    for (std::size_t i = 0; i < checked.size(); ++i)
+      if (!checked[i]) blame(i, "nothing in the file checks the counter");
     for (const GuardUse& use : uses_.uses) {
       const GuardCounter& first = counters_[use.counters.front()];
       for (const std::size_t counter : use.counters) {

@@ -15,10 +15,6 @@
 
 namespace reprobe {
 
-// Sections with the records that give the original back (sled/undo.hpp), by what was done.
-inline constexpr std::string_view kGuardsAtSite = ".reprobe.undo.site";
-inline constexpr std::string_view kGuardsOn = ".reprobe.undo.on";
-
 enum class GuardsTo { site, on };
 
 struct GuardsOptions {

@@ -14,8 +14,10 @@
 
 namespace reprobe {
 
-// Of sleds; those of other rewrites have sections of their own.
+// Sections with a record: of sleds, and of guards that look at sites or are always on.
 inline constexpr std::string_view kUndoSection = ".reprobe.undo";
+inline constexpr std::string_view kGuardsAtSite = ".reprobe.undo.site";
+inline constexpr std::string_view kGuardsOn = ".reprobe.undo.on";
 
 // The record for a plan. Edits that are added to the plan later must lie in the ELF header: it is
 // kept whole. Error internal: SHA-256 is not available.
