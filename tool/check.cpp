@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
@@ -50,9 +51,10 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
       before.source().size() <= kSecondOpinionLimit.value && size <= kSecondOpinionLimit.value;
   // In a damaged file other readers stop early, each somewhere else.
   const bool sound = before.problems().empty();
-  // LIEF compares what a file holds, and sleds add code: compare() follows it, LIEF cannot.
-  if (has_sleds(*result) != has_sleds(before)) {
-    terminal.detail("second opinion not asked: sleds are compared instruction by instruction");
+  // LIEF compares what a file holds, and sleds and guards add code: compare() follows it, LIEF
+  // cannot.
+  if (has_sleds(*result) != has_sleds(before) || has_guards(*result) != has_guards(before)) {
+    terminal.detail("second opinion not asked: code is compared instruction by instruction");
     return findings;
   }
   if (check.second_opinion == SecondOpinionMode::always ||

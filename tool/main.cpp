@@ -261,6 +261,41 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
   add_safety(command, options);
 }
 
+void add_guards(CLI::App& app, GuardsCommandOptions& options) {
+  static const std::map<std::string, GuardsCommand> kWays{{"site", GuardsCommand::site},
+                                                          {"on", GuardsCommand::on},
+                                                          {"restore", GuardsCommand::restore}};
+  CLI::App& command =
+      *app.add_subcommand("guards", "rewrite is-enabled checks, for tracers that raise no counter");
+  command.footer(
+      "site: code that tests a probe's counter tests the probe's own site instead (x86-64), which "
+      "is\n"
+      "no nop while anybody traces it; its notes name no counter any more. Of several sites the\n"
+      "first note's is looked at: trace all of them. on: the counters are 1 from the start, so "
+      "that\n"
+      "the guarded code always runs. restore: the original, byte for byte.\n"
+      "\n"
+      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (or no check could be rewritten), 5\n"
+      "could not be written.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe guards --to site app\n"
+      "  reprobe guards --to site --dry-run libfoo.so    # which check, in place or in a stub\n"
+      "  reprobe guards --to on -p 'python:*' python3 -o python3.traced\n"
+      "  reprobe guards --to restore app");
+  add_common(command, options.common);
+  add_files(command, options);
+  command
+      .add_option_function<std::string>(
+          "--to", [&options](const std::string& word) { options.to = kWays.at(word); },
+          "site, on or restore")
+      ->type_name("WHERE")
+      ->check(CLI::IsMember(std::vector<std::string>{"site", "on", "restore"}))
+      ->required();
+  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  add_safety(command, options);
+}
+
 void add_verify(CLI::App& app, VerifyOptions& options) {
   CLI::App& command =
       *app.add_subcommand("verify", "prove that a rewrite changed only what it says");
@@ -334,12 +369,14 @@ int run(int argc, char** argv) {
   AuditOptions audit;
   FixCommandOptions fix;
   SledCommandOptions sled;
+  GuardsCommandOptions guards;
   VerifyOptions verify;
   DiffOptions diff;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
   add_sled(app, sled);
+  add_guards(app, guards);
   add_verify(app, verify);
   add_diff(app, diff);
   try {
@@ -351,6 +388,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("audit")) return run_audit(audit);
   if (app.got_subcommand("fix")) return run_fix(fix);
   if (app.got_subcommand("sled")) return run_sled(sled);
+  if (app.got_subcommand("guards")) return run_guards(guards);
   if (app.got_subcommand("diff")) return run_diff(diff);
   return run_verify(verify);
 }

@@ -67,6 +67,13 @@ struct SledCommandOptions : WriteOptions {
   bool undo{};
 };
 
+enum class GuardsCommand { site, on, restore };
+
+struct GuardsCommandOptions : WriteOptions {
+  CommonOptions common;
+  GuardsCommand to{GuardsCommand::site};
+};
+
 struct VerifyOptions {
   CommonOptions common;
   std::string before;
@@ -89,6 +96,7 @@ int run_list(const ListOptions& options);
 int run_audit(const AuditOptions& options);
 int run_fix(const FixCommandOptions& options);
 int run_sled(const SledCommandOptions& options);
+int run_guards(const GuardsCommandOptions& options);
 int run_verify(const VerifyOptions& options);
 int run_diff(const DiffOptions& options);
 

@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "libprobe/rewrite/sled/undo.hpp"
+
 namespace reprobe {
 namespace {
 
@@ -224,10 +226,13 @@ std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file, const ProbeFile
   const Pages pages(file);
   const Section* section = file.section(kProbesSection);
   const Section* bcc = bcc_probes(file);
+  const bool to_sites = file.section(kGuardsAtSite) != nullptr;
   for (const Probe& probe : probes.probes) {
     SemaphoreFacts facts = facts_of(file, section, bcc, pages, probe.semaphore);
     facts.copied = probe.semaphore.value != 0 && copied.contains(probe.semaphore.value);
-    symbols.tell(probe.note, facts);
+    // Its checks look at the probe's site: the counter is not missing.
+    const bool guarded = to_sites && probe.semaphore.value == 0;
+    if (!guarded) symbols.tell(probe.note, facts);
     all.push_back(facts);
   }
   return all;

@@ -11,6 +11,7 @@
 #include "libprobe/notes/respell.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
+#include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/leftovers.hpp"
@@ -217,6 +218,7 @@ void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vecto
 std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
                              const CompareOptions& options) {
   if (has_sleds(after) && !has_sleds(before)) return compare_sleds(before, after);
+  if (has_guards(after) && !has_guards(before)) return compare_guards(before, after);
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);

@@ -83,8 +83,9 @@ class Walker {
     }
     return false;
   }
-  void next() {
-    at_ = code_->end();
+  void next() { skip(code_->size); }
+  void skip(Size size) {
+    at_.value += size.value;
     ++steps_;
   }
 
@@ -129,13 +130,15 @@ class Walker {
 class FunctionComparer {
  public:
   FunctionComparer(const FunctionFlow& flow, const ElfFile& before, const ElfFile& after,
-                   const Decoder& decoder, const SledOf& site_of, const SledOf& sled_of)
+                   const Decoder& decoder, const SledOf& site_of, const SledOf& sled_of,
+                   const Substitutions& substitutions)
       : flow_(flow),
         before_(before),
         after_(after),
         decoder_(decoder),
         site_of_(site_of),
         sled_of_(sled_of),
+        substitutions_(substitutions),
         nops_(kNopPasses * (flow.code.size() + kMostSteps)) {
     for (const CodeInstruction& code : flow.code) {
       if (code.target) branches_.emplace(*code.target, &code);
@@ -146,7 +149,7 @@ class FunctionComparer {
     for (std::size_t i = 0; i < flow_.code.size(); ++i) {
       const CodeInstruction& code = flow_.code[i];
       if (same_bytes(code)) continue;
-      const bool inside = flow_.target_between(code.address, code.end());
+      const bool inside = has_target_inside(code);
       const bool reaimed = is_target(code.address) && is_reaimed(code.address);
       if (reaimed) reaimed_.push_back(code.address);
       const bool entered = is_target(code.address) && !reaimed;
@@ -169,6 +172,19 @@ class FunctionComparer {
   [[nodiscard]] bool same_bytes(const CodeInstruction& code) const {
     return std::ranges::equal(before_.bytes_at(code.address, code.size),
                               after_.bytes_at(code.address, code.size));
+  }
+  [[nodiscard]] bool is_substituted(VirtAddr at) const {
+    return substitutions_.expected && substitutions_.expected(at);
+  }
+  // Where an instruction must be one for what stands for it, four bytes that happen to hold an
+  // address in it are no target.
+  [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
+    if (!flow_.target_between(code.address, code.end())) return false;
+    return !is_substituted(code.address) ||
+           std::ranges::any_of(flow_.targets, [&](const CodeTarget& target) {
+             return target.address > code.address && target.address < code.end() &&
+                    target.kinds != kTargetWord;
+           });
   }
   // A site that execution only reaches from the instruction before it is none.
   [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }
@@ -225,6 +241,13 @@ class FunctionComparer {
       // A guard that the original has itself is an instruction as any other.
       if (!now.settle(!is_guard_like(old))) return no("the result's way does not come back");
       if (old.at() == now.at() && same_bytes(old.code())) break;
+      if (is_substituted(old.at())) {
+        const auto size = substitutions_.size(old.code(), now.at());
+        if (!size) return no("an instruction stands for another that does something else");
+        old.next();
+        now.skip(*size);
+        continue;
+      }
       if (!same(old.code(), old.bytes(), now, ways)) return no("an instruction differs");
       if (old.code().ends_block()) break;
       old.next();
@@ -300,6 +323,7 @@ class FunctionComparer {
   const Decoder& decoder_;
   const SledOf& site_of_;
   const SledOf& sled_of_;
+  const Substitutions& substitutions_;
   std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
   std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
@@ -313,10 +337,11 @@ class FunctionComparer {
 }  // namespace
 
 ComparedCode compare_code(const FunctionFlow& flow, const ElfFile& before, const ElfFile& after,
-                          const SledOf& site_of, const SledOf& sled_of) {
+                          const SledOf& site_of, const SledOf& sled_of,
+                          const Substitutions& substitutions) {
   const auto decoder = Decoder::open(before.header(), false);
   if (!decoder) return {};  // no flow can have been read without one
-  return FunctionComparer(flow, before, after, *decoder, site_of, sled_of).run();
+  return FunctionComparer(flow, before, after, *decoder, site_of, sled_of, substitutions).run();
 }
 
 }  // namespace reprobe

@@ -18,6 +18,14 @@ namespace reprobe {
 // The site (by its address in the original) whose note names this address.
 using SledOf = std::function<std::optional<VirtAddr>(VirtAddr)>;
 
+// Instructions of the result that may stand for another one of the original. Empty: there are none.
+struct Substitutions {
+  // Is the instruction of the original at this address one for which others may stand?
+  std::function<bool(VirtAddr)> expected;
+  // Bytes of the instructions at an address of the result that do what the original's does.
+  std::function<std::optional<Size>(const CodeInstruction& original, VirtAddr now)> size;
+};
+
 struct ComparedCode {
   // Instructions of the original that differ in the result, and the change is proven; ascending,
   // as [begin, end).
@@ -33,6 +41,7 @@ struct ComparedCode {
 // must pass them in the same order.
 [[nodiscard]] ComparedCode compare_code(const FunctionFlow& flow, const ElfFile& before,
                                         const ElfFile& after, const SledOf& site_of,
-                                        const SledOf& sled_of);
+                                        const SledOf& sled_of,
+                                        const Substitutions& substitutions = {});
 
 }  // namespace reprobe

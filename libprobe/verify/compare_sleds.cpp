@@ -6,22 +6,16 @@
 #include <map>
 
 #include "libprobe/audit/probe.hpp"
-#include "libprobe/code/cfi_rows.hpp"
 #include "libprobe/code/flow.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
-#include "libprobe/rewrite/unwind_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
+#include "libprobe/verify/compare_image.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
-
-struct FileRange {
-  std::uint64_t begin{};
-  std::uint64_t end{};
-};
 
 class SledComparer {
  public:
@@ -32,29 +26,20 @@ class SledComparer {
         new_probes_(read_probes(after)) {}
 
   std::vector<Finding> run() {
-    compare_undo();
+    image_.compare_undo(kUndoSection);
     if (pair_probes()) {
       compare_functions();
       compare_arguments();
       compare_stub_symbols(before_, after_, passed_, out_);
     }
-    compare_segments();
-    compare_unwind();
-    compare_bytes();
+    image_.compare_segments();
+    image_.compare_unwind();
+    image_.allow_notes();
+    image_.compare_bytes();
     return std::move(out_);
   }
 
  private:
-  void compare_undo() {
-    const auto plan = plan_undo(after_);
-    const auto original = plan ? apply(*plan, after_.source()) : tl::unexpected(plan.error());
-    const auto bytes =
-        before_.source().slice(FileOffset{0}, Size{before_.source().size()}, "the original");
-    if (!original || !bytes || !std::ranges::equal(*original, *bytes)) {
-      out_.push_back(verify_finding("verify-undo", "the record does not give the original back"));
-    }
-  }
-
   // Notes keep their order: the n-th of the result is the n-th of the original.
   bool pair_probes() {
     const auto& old = old_probes_.probes;
@@ -110,7 +95,7 @@ class SledComparer {
       std::ranges::move(compared.findings, std::back_inserter(out_));
       lower_.merge(compared.lower);
       for (const auto& [begin, end] : compared.proven)
-        allow_address(begin, end.value - begin.value);
+        image_.allow(begin, Size{end.value - begin.value});
       keep_passed(compared.passed, flow->function.name);
     }
   }
@@ -140,172 +125,6 @@ class SledComparer {
     }
   }
 
-  // The loaded image: every old segment with its old bytes, one may have grown; what is new lies
-  // elsewhere.
-  void compare_segments() {
-    for (const Segment& old : before_.segments()) {
-      if (old.type != PT_LOAD) continue;
-      const auto same = [&](const Segment& now) {
-        return now.type == PT_LOAD && now.vaddr == old.vaddr && now.offset == old.offset &&
-               now.flags == old.flags && now.align == old.align && now.filesz >= old.filesz &&
-               now.memsz >= old.memsz && (now.memsz == old.memsz || old.memsz == old.filesz);
-      };
-      if (std::ranges::none_of(after_.segments(), same)) {
-        out_.push_back(verify_finding(
-            "verify-segment", fmt::format("the segment at {:#x} changed", old.vaddr.value)));
-      }
-    }
-    for (const std::uint32_t type :
-         {PT_INTERP, PT_NOTE, PT_DYNAMIC, PT_TLS, PT_GNU_RELRO, PT_GNU_STACK, PT_GNU_PROPERTY}) {
-      if (texts_of(before_, type) != texts_of(after_, type)) {
-        out_.push_back(verify_finding(
-            "verify-segment", fmt::format("a program header of type {:#x} means another", type)));
-      }
-    }
-  }
-
-  // What the segments of a type hold, put together: two that touch may have become one.
-  [[nodiscard]] static Bytes texts_of(const ElfFile& file, std::uint32_t type) {
-    Bytes bytes;
-    for (const Segment& segment : file.segments()) {
-      if (segment.type != type) continue;
-      const auto view = file.source().slice(segment.offset, segment.filesz, "a segment");
-      if (view) bytes.insert(bytes.end(), view->begin(), view->end());
-    }
-    return bytes;
-  }
-
-  // Each function unwinds as it did, wherever its FDE stands now.
-  void compare_unwind() {
-    const auto old = read_unwind_index(before_);
-    const auto now = read_unwind_index(after_);
-    if (!old || !now) {
-      if (old) out_.push_back(verify_finding("verify-unwind", "the unwind tables cannot be read"));
-      return;
-    }
-    if (now->found == UnwindIndex::Found::by_registration ||
-        old->found == UnwindIndex::Found::by_registration) {
-      return;  // the functions' own records are not touched
-    }
-    std::optional<CfiCie> old_cie;
-    std::optional<CfiCie> new_cie;
-    for (const UnwindEntry& entry : old->entries) {
-      const auto after =
-          std::ranges::upper_bound(now->entries, entry.start, {}, &UnwindEntry::start);
-      if (after == now->entries.begin()) return unwind_differs(entry.start);
-      const UnwindEntry& found = *std::prev(after);
-      if (found.start == entry.start && found.fde == entry.fde) continue;
-      const auto a = read_fde(before_, entry.fde, old_cie);
-      const auto b = read_fde(after_, found.fde, new_cie);
-      if (!a || !b) return unwind_differs(entry.start);
-      const auto rows_a = read_rows(before_, *old_cie, *a);
-      const auto rows_b = read_rows(after_, *new_cie, *b);
-      if (!rows_a || !rows_b || a->has_lsda || b->has_lsda) return unwind_differs(entry.start);
-      for (const PlacedRow& row : rows_a->rows) {
-        if (!in_range(row.start.value, b->start.value, b->size.value) ||
-            !(rows_b->at(row.start) == row.row)) {
-          return unwind_differs(row.start);
-        }
-      }
-    }
-    if (old->table) {
-      allow_address(old->table->entries, old->entries.size() * kUnwindIndexEntry);
-    }
-  }
-  void unwind_differs(VirtAddr at) {
-    out_.push_back(
-        verify_finding("verify-unwind", fmt::format("{:#x} unwinds in another way", at.value)));
-  }
-
-  void allow_address(VirtAddr at, std::uint64_t size) {
-    if (const auto offset = before_.offset_of(at)) {
-      allowed_.push_back({offset->value, offset->value + size});
-    }
-  }
-
-  // What may differ otherwise: headers, whose meaning was compared, and the notes.
-  void allow_headers() {
-    const auto& header = before_.header();
-    allowed_.push_back({0, header.is64 ? 64U : 52U});
-    const auto& now = after_.header();
-    const std::uint64_t table = now.phoff.value;
-    allowed_.push_back({table, table + now.phnum * now.phentsize});
-    allowed_.push_back({header.phoff.value, header.phoff.value + header.phnum * header.phentsize});
-    allowed_.push_back({header.shoff.value, header.shoff.value + header.shnum * header.shentsize});
-    for (const Section& section : before_.sections()) {
-      const Section* moved = after_.section_at(section.index);
-      const bool gone = moved != nullptr && moved->offset != section.offset;
-      const bool notes = section.type == SHT_NOTE && section.name == kStapsdtSection;
-      // What stood behind the program headers may have made room for one more.
-      const bool made_room = gone && section.allocated() && !section.executable() &&
-                             section.type != SHT_NOBITS && same_contents(section, *moved);
-      // compare_stub_symbols() has looked at a table that moved.
-      const bool symbols = section.type == SHT_SYMTAB && moved != nullptr &&
-                           (gone || same_symbols(before_, after_, section));
-      if (notes || made_room || symbols) {
-        allowed_.push_back({section.offset.value, section.offset.value + section.size.value});
-      }
-    }
-  }
-  [[nodiscard]] bool same_contents(const Section& old, const Section& now) const {
-    const auto a = before_.contents(old);
-    const auto b = after_.contents(now);
-    return a && b && std::ranges::equal(*a, *b);
-  }
-
-  void compare_bytes() {
-    allow_headers();
-    std::ranges::sort(allowed_, {}, &FileRange::begin);
-    std::uint64_t at = 0;
-    const std::uint64_t end = before_.source().size();
-    for (const FileRange& range : allowed_) {
-      if (range.begin > at && !same_bytes(at, std::min(range.begin, end))) return;
-      at = std::max(at, range.end);
-    }
-    if (at < end) same_bytes(at, end);
-  }
-
-  bool same_bytes(std::uint64_t begin, std::uint64_t end) {
-    if (begin >= end) return true;
-    const auto a = before_.source().slice(FileOffset{begin}, Size{end - begin}, "bytes");
-    const auto b = after_.source().slice(FileOffset{begin}, Size{end - begin}, "bytes");
-    if (!a || !b) {
-      out_.push_back(verify_finding("verify-bytes", "the result is shorter than the original"));
-      return false;
-    }
-    const auto [x, y] = std::ranges::mismatch(*a, *b);
-    if (x == a->end()) return true;
-    // The gap behind the code is zeros in the original, and its segment covers it now.
-    const std::uint64_t where = begin + static_cast<std::uint64_t>(x - a->begin());
-    if (is_new_room(where)) {
-      const auto stop = std::min(end, room_end(where));
-      return same_bytes(stop, end);
-    }
-    out_.push_back(verify_finding(
-        "verify-bytes", fmt::format("the byte at {:#x} is none that sleds need; expected {:#04x}, "
-                                    "found {:#04x}",
-                                    where, static_cast<unsigned>(*x), static_cast<unsigned>(*y))));
-    return false;
-  }
-
-  // In a segment of the result, and in none of the original.
-  [[nodiscard]] bool is_new_room(std::uint64_t offset) const {
-    const auto holds = [&](const Segment& s) {
-      return s.type == PT_LOAD && in_range(offset, s.offset.value, s.filesz.value);
-    };
-    return std::ranges::none_of(before_.segments(), holds) &&
-           std::ranges::any_of(after_.segments(), holds);
-  }
-  [[nodiscard]] std::uint64_t room_end(std::uint64_t offset) const {
-    std::uint64_t end = offset + 1;
-    for (const Segment& s : after_.segments()) {
-      if (s.type == PT_LOAD && in_range(offset, s.offset.value, s.filesz.value)) {
-        end = std::max(end, s.offset.value + s.filesz.value);
-      }
-    }
-    return end;
-  }
-
   const ElfFile& before_;
   const ElfFile& after_;
   ProbeFile old_probes_;
@@ -314,8 +133,8 @@ class SledComparer {
   std::map<VirtAddr, VirtAddr> site_of_sled_;
   std::map<std::uint64_t, std::int64_t> lower_;
   PassedInStubs passed_;
-  std::vector<FileRange> allowed_;
   std::vector<Finding> out_;
+  ImageComparer image_{before_, after_, out_};
 };
 
 }  // namespace

@@ -347,6 +347,10 @@ Result<SledResult> plan_sleds(const ElfFile& file, const ProbeFile& probes,
     result.already = true;
     return result;
   }
+  if (file.section(kGuardsAtSite) != nullptr) {
+    return refuse("code checks the sites of its probes, which must stay where they are",
+                  "reprobe guards --to restore comes first");
+  }
   if (probes.debug_file) {
     return refuse("the code is not in this file", "run reprobe sled on the program itself");
   }

@@ -67,8 +67,8 @@ class Ranges {
   std::map<std::uint64_t, ByteView> ranges_;
 };
 
-tl::unexpected<Error> malformed() {
-  return fail(ErrorCode::malformed, std::string(kUndoSection), "the record cannot be read");
+tl::unexpected<Error> malformed(std::string_view section) {
+  return fail(ErrorCode::malformed, std::string(section), "the record cannot be read");
 }
 
 }  // namespace
@@ -107,11 +107,13 @@ struct UndoRecord {
   ByteView digest;  // of the original
 };
 
-Result<UndoRecord> read_record(const ElfFile& file) {
-  const Section* section = file.section(kUndoSection);
+Result<UndoRecord> read_record(const ElfFile& file, std::string_view name) {
+  const Section* section = file.section(name);
   if (section == nullptr) {
-    return fail(ErrorCode::refused, "", "the file has no sleds that can be taken out",
-                "only reprobe sled writes " + std::string(kUndoSection));
+    return name == kUndoSection
+               ? fail(ErrorCode::refused, "", "the file has no sleds that can be taken out",
+                      "only reprobe sled writes " + std::string(kUndoSection))
+               : fail(ErrorCode::refused, "", "the file has no section " + std::string(name));
   }
   const auto record = file.contents(*section);
   if (!record) return tl::unexpected(record.error());
@@ -122,11 +124,11 @@ Result<UndoRecord> read_record(const ElfFile& file) {
     return rest.first(static_cast<std::size_t>(*count));
   };
   const auto magic = take(kMagic.size());
-  if (!magic || as_text(*magic) != kMagic) return malformed();
+  if (!magic || as_text(*magic) != kMagic) return malformed(name);
   const auto size = cursor.uleb128();
   const auto digest = take(kDigest);
   auto count = digest ? cursor.uleb128() : std::nullopt;
-  if (!size || !count || *size > file.source().size()) return malformed();
+  if (!size || !count || *size > file.source().size()) return malformed(name);
 
   Plan plan;
   std::uint64_t at = 0;
@@ -135,28 +137,28 @@ Result<UndoRecord> read_record(const ElfFile& file) {
     const auto before = distance ? take(cursor.uleb128()) : std::nullopt;
     const auto start = before ? checked_add(at, *distance) : std::nullopt;
     if (!start || before->empty() || *start > *size || before->size() > *size - *start) {
-      return malformed();
+      return malformed(name);
     }
     auto done = plan.replace(file.source(), FileOffset{*start},
                              Bytes(before->begin(), before->end()), "the original's bytes");
     if (!done) return tl::unexpected(done.error());
     at = *start + before->size();
   }
-  if (!cursor.rest().empty()) return malformed();
+  if (!cursor.rest().empty()) return malformed(name);
   if (auto done = plan.cut(file.source(), Size{*size}); !done) return tl::unexpected(done.error());
   return UndoRecord{std::move(plan), *digest};
 }
 
 }  // namespace
 
-Result<Plan> read_undo(const ElfFile& file) {
-  auto record = read_record(file);
+Result<Plan> read_undo(const ElfFile& file, std::string_view section) {
+  auto record = read_record(file, section);
   if (!record) return tl::unexpected(record.error());
   return std::move(record->plan);
 }
 
-Result<Plan> plan_undo(const ElfFile& file) {
-  auto record = read_record(file);
+Result<Plan> plan_undo(const ElfFile& file, std::string_view section) {
+  auto record = read_record(file, section);
   if (!record) return tl::unexpected(record.error());
   const auto original = apply(record->plan, file.source());
   if (!original) return tl::unexpected(original.error());
@@ -164,8 +166,8 @@ Result<Plan> plan_undo(const ElfFile& file) {
   if (!actual) return tl::unexpected(actual.error());
   if (!std::ranges::equal(record->digest, *actual, {}, {},
                           [](unsigned char byte) { return std::byte{byte}; })) {
-    return fail(ErrorCode::refused, "", "the file was changed after reprobe sled wrote it",
-                "take the sleds out before other tools rewrite the file");
+    return fail(ErrorCode::refused, "", "the file was changed after reprobe wrote it",
+                "undo the last rewrite first, and all of them before other tools rewrite the file");
   }
   return std::move(record->plan);
 }

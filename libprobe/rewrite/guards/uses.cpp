@@ -1,0 +1,240 @@
+#include "libprobe/rewrite/guards/uses.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "libprobe/code/flag_use.hpp"
+#include "libprobe/code/value_origin.hpp"
+#include "libprobe/rewrite/guards/check_forms.hpp"
+#include "libprobe/rewrite/guards/pointer_walk.hpp"
+
+namespace reprobe {
+
+const char* to_string(GuardForm form) {
+  switch (form) {
+    case GuardForm::compare:
+      return "compare";
+    case GuardForm::load:
+      return "load";
+    case GuardForm::merge:
+      return "merge";
+    case GuardForm::address:
+      return "address";
+  }
+  return "";
+}
+
+namespace {
+
+using How = CounterReference::How;
+
+// The uses in one function.
+class FunctionUses {
+ public:
+  // `references`: those in the function.
+  FunctionUses(const CodeRanges& ranges, const FunctionFlow& flow,
+               std::span<const CounterReference> references, std::span<const GuardCounter> counters,
+               GuardUses& out)
+      : ranges_(ranges),
+        flow_(flow),
+        references_(references),
+        counters_(counters),
+        arrivals_(arrivals_of()),
+        piece_(piece_of()),
+        finder_(piece_),
+        out_(out) {}
+
+  void run() {
+    for (const CounterReference& reference : references_) {
+      if (reference.how != How::memory) taken_.insert(reference.code.address.value);
+    }
+    for (const CounterReference& reference : references_) {
+      if (flow_.at(reference.code.address) == nullptr) {
+        unknown(reference, "code that is not understood");
+      } else if (reference.how == How::memory) {
+        add_direct(reference);
+      } else {
+        add_address(reference);
+      }
+    }
+    for (const auto& [address, counters] : checks_) add_check(VirtAddr{address}, counters);
+  }
+
+ private:
+  void unknown(const CounterReference& reference, std::string what) {
+    out_.unknown.push_back({reference.counter, reference.code.address, std::move(what)});
+  }
+  void keep(GuardUse use) { out_.uses.push_back(std::move(use)); }
+
+  static GuardForm form_of(const CodeInstruction& code) {
+    switch (*check_form(code)) {
+      case CheckForm::compare:
+        return GuardForm::compare;
+      case CheckForm::load:
+        return GuardForm::load;
+      case CheckForm::merge:
+        break;
+    }
+    return GuardForm::merge;
+  }
+
+  void add_direct(const CounterReference& reference) {
+    const CodeInstruction& code = reference.code;
+    const VirtAddr operand =
+        code.rip_target.value_or(VirtAddr{static_cast<std::uint64_t>(code.memory->displacement)});
+    if (!check_form(code) || operand != counters_[reference.counter].address)
+      return unknown(reference, "an instruction that is not understood");
+    keep({code, flow_.function.start, form_of(code), false, {reference.counter}, why_kept(code)});
+  }
+
+  void add_address(const CounterReference& reference) {
+    const CodeInstruction& code = reference.code;
+    const auto reg = address_register(code);
+    if (!reg) return unknown(reference, "an instruction that is not understood");
+    const PointerUses uses = follow_pointer(
+        ranges_, flow_,
+        {&code, *reg, counters_[reference.counter].sites,
+         [this](const CodeInstruction& at, unsigned r) { return may_hold_another(at, r); }});
+    if (!uses.reason.empty()) {
+      out_.unknown.push_back({reference.counter, uses.at, uses.reason});
+      return;
+    }
+    if (uses.checks.empty()) {
+      // For a probe's operand, or left behind by a check that was dropped: nothing looks there.
+      if (uses.passed_on && !uses.at_site) unknown(reference, "the counter's address is passed on");
+      return;
+    }
+    followed_.insert(code.address.value);
+    for (const VirtAddr check : uses.checks) checks_[check.value].insert(reference.counter);
+    keep({code, flow_.function.start, GuardForm::address, false, {reference.counter}, ""});
+  }
+
+  void add_check(VirtAddr address, const std::set<std::size_t>& counters) {
+    const CodeInstruction& code = *flow_.at(address);
+    GuardUse use{code,
+                 flow_.function.start,
+                 form_of(code),
+                 true,
+                 {counters.begin(), counters.end()},
+                 why_kept(code)};
+    if (use.reason.empty() && !only_counters(code))
+      use.reason = "the register may hold another address";
+    keep(std::move(use));
+  }
+
+  // Why the instruction must stay as it is, or "".
+  [[nodiscard]] std::string why_kept(const CodeInstruction& code) const {
+    if (has_target_inside(code)) return "a target inside the instruction";
+    if (form_of(code) == GuardForm::compare && !only_equality_is_read(ranges_, flow_, code.end()))
+      return "more than equality is read from the flags";
+    return "";
+  }
+
+  // Four bytes that happen to hold an address are none: where the instruction ends is known.
+  [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
+    return std::ranges::any_of(flow_.targets, [&](const CodeTarget& target) {
+      return target.address > code.address && target.address < code.end() &&
+             target.kinds != kTargetWord;
+    });
+  }
+
+  // The instructions of the function itself, without the padding.
+  [[nodiscard]] std::size_t own_code() const {
+    const auto end =
+        std::ranges::lower_bound(flow_.code, flow_.end(), {}, &CodeInstruction::address);
+    return static_cast<std::size_t>(end - flow_.code.begin());
+  }
+
+  [[nodiscard]] std::vector<ArrivalPoint> arrivals_of() const {
+    constexpr TargetKinds kFromElsewhere =
+        kTargetForeign | kTargetLandingPad | kTargetSymbol | kTargetFde;
+    constexpr TargetKinds kByJump =
+        kTargetTable | kTargetRelocation | kTargetWord | kTargetLea | kTargetEndbr;
+    std::vector<ArrivalPoint> arrivals;
+    for (const CodeTarget& target : flow_.targets) {
+      if ((target.kinds & kFromElsewhere) != 0) {
+        arrivals.push_back({target.address, Arrival::unknown});
+      } else if ((target.kinds & kByJump) != 0) {
+        arrivals.push_back({target.address, Arrival::indirect});
+      }
+    }
+    return arrivals;
+  }
+
+  [[nodiscard]] CodePiece piece_of() const {
+    CodePiece piece;
+    piece.code = std::span(flow_.code).first(own_code());
+    piece.arrivals = arrivals_;
+    return piece;
+  }
+
+  [[nodiscard]] std::vector<ValueOrigin> origins(const CodeInstruction& code, unsigned reg) {
+    const auto at =
+        std::ranges::lower_bound(piece_.code, code.address, {}, &CodeInstruction::address);
+    return finder_.origins(static_cast<std::size_t>(at - piece_.code.begin()), reg);
+  }
+  [[nodiscard]] const CodeInstruction& code_of(const ValueOrigin& origin) const {
+    return piece_.code[origin.at];
+  }
+
+  // On every path to the check its register holds an address that was followed there.
+  [[nodiscard]] bool only_counters(const CodeInstruction& code) {
+    if (!flow_.complete) return false;
+    const auto found = origins(code, *code.memory->base);
+    return !found.empty() && std::ranges::all_of(found, [&](const ValueOrigin& origin) {
+      return origin.kind != ValueOrigin::Kind::unknown &&
+             followed_.contains(code_of(origin).address.value);
+    });
+  }
+
+  // On some path the register gets its value from an instruction that takes no counter's address.
+  [[nodiscard]] bool may_hold_another(const CodeInstruction& code, unsigned reg) {
+    const auto found = origins(code, reg);
+    return std::ranges::any_of(found, [&](const ValueOrigin& origin) {
+      const CodeInstruction& source = code_of(origin);
+      // An unknown origin may also be where the search ended.
+      const bool value = origin.kind != ValueOrigin::Kind::unknown ||
+                         (source.address != code.address && (source.writes & (1U << reg)) != 0);
+      return value && !taken_.contains(source.address.value);
+    });
+  }
+
+  const CodeRanges& ranges_;
+  const FunctionFlow& flow_;
+  std::span<const CounterReference> references_;
+  std::span<const GuardCounter> counters_;
+  std::vector<ArrivalPoint> arrivals_;
+  CodePiece piece_;
+  OriginFinder finder_;
+  GuardUses& out_;
+  std::set<std::uint64_t> taken_;     // instructions that put a counter's address in a register
+  std::set<std::uint64_t> followed_;  // those of which all that is done with it is known
+  std::map<std::uint64_t, std::set<std::size_t>> checks_;  // through registers
+};
+
+}  // namespace
+
+GuardUses find_guard_uses(const CodeRanges& ranges, const FlowReader& flows,
+                          const CounterReferences& references,
+                          std::span<const GuardCounter> counters) {
+  GuardUses out;
+  out.unknown = references.unknown;
+  const auto& found = references.found;
+  for (std::size_t i = 0; i < found.size();) {
+    const auto flow = flows.function_of(found[i].code.address);
+    if (!flow || flow->code.empty()) {
+      out.unknown.push_back({found[i].counter, found[i].code.address, "in no known function"});
+      ++i;
+      continue;
+    }
+    std::size_t next = i + 1;
+    while (next < found.size() && found[next].code.address < flow->end()) ++next;
+    FunctionUses(ranges, *flow, std::span(found).subspan(i, next - i), counters, out).run();
+    i = next;
+  }
+  std::ranges::sort(out.uses, {}, [](const GuardUse& use) { return use.code.address; });
+  return out;
+}
+
+}  // namespace reprobe

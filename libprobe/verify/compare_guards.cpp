@@ -1,0 +1,230 @@
+#include "libprobe/verify/compare_guards.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "libprobe/audit/probe.hpp"
+#include "libprobe/rewrite/guards/guards.hpp"
+#include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/verify/compare_code.hpp"
+#include "libprobe/verify/compare_image.hpp"
+#include "libprobe/verify/compare_stub_symbols.hpp"
+#include "libprobe/verify/site_checks.hpp"
+#include "libprobe/verify/verify_finding.hpp"
+
+namespace reprobe {
+namespace {
+
+constexpr std::uint64_t kWord = 8;
+
+// The uses of counters in a file, with what they were found by.
+struct ReadUses {
+  std::optional<CodeRanges> ranges;
+  std::optional<FlowReader> flows;
+  GuardUses uses;
+};
+
+// Nothing where the code is not understood.
+std::optional<ReadUses> read_uses(const ElfFile& file, const ProbeFile& probes,
+                                  std::span<const GuardCounter> counters) {
+  ReadUses read;
+  read.ranges = CodeRanges::open(file);
+  if (!read.ranges) return std::nullopt;
+  std::vector<VirtAddr> addresses;
+  for (const GuardCounter& counter : counters) addresses.push_back(counter.address);
+  const auto references = find_counter_references(file, *read.ranges, addresses);
+  std::vector<VirtAddr> asked;
+  for (const Probe& probe : probes.probes) asked.push_back(probe.site);
+  for (const CounterReference& r : references.found) asked.push_back(r.code.address);
+  auto flows = FlowReader::open(file, asked);
+  if (!flows) return std::nullopt;
+  read.uses = find_guard_uses(*read.ranges, *flows, references, counters);
+  read.flows.emplace(std::move(*flows));
+  return read;
+}
+
+class GuardComparer {
+ public:
+  GuardComparer(const ElfFile& before, const ElfFile& after)
+      : before_(before),
+        after_(after),
+        old_probes_(read_probes(before)),
+        new_probes_(read_probes(after)) {}
+
+  std::vector<Finding> run() {
+    const Section* record = guards_record(after_);
+    const bool to_sites = record->name == kGuardsAtSite;
+    image_.compare_undo(record->name);
+    if (pair_probes(to_sites)) {
+      if (to_sites) {
+        compare_checks();
+      } else {
+        compare_presets();
+      }
+    }
+    image_.compare_segments();
+    image_.compare_unwind();
+    compare_stub_symbols(before_, after_, {}, out_);  // none is new
+    image_.compare_bytes();
+    return std::move(out_);
+  }
+
+ private:
+  void differs(std::string rule, std::string message) {
+    out_.push_back(verify_finding(std::move(rule), std::move(message)));
+  }
+
+  // Notes keep their order and say what they said, but for the counter.
+  bool pair_probes(bool may_clear) {
+    const auto& old = old_probes_.probes;
+    const auto& now = new_probes_.probes;
+    if (old.size() != now.size()) {
+      differs(old.size() > now.size() ? "verify-probe-lost" : "verify-probe-added",
+              fmt::format("{} probes; expected {}", now.size(), old.size()));
+      return false;
+    }
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      const bool cleared = may_clear && old[i].semaphore.value != 0 && now[i].semaphore.value == 0;
+      if (old[i].note.provider != now[i].note.provider || old[i].note.name != now[i].note.name ||
+          old[i].note.arguments != now[i].note.arguments || old[i].site != now[i].site ||
+          old[i].verdict != now[i].verdict || (!cleared && old[i].semaphore != now[i].semaphore)) {
+        differs("verify-probe-lost",
+                fmt::format("{}:{} is not what it was", old[i].note.provider, old[i].note.name));
+        return false;
+      }
+      if (!cleared) continue;
+      cleared_.insert(old[i].semaphore.value);
+      const Note& note = old[i].note;
+      image_.allow(FileOffset{note.file_offset.value + note.desc + 2 * kWord}, Size{kWord});
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool is_cleared(const GuardCounter& counter) const {
+    return cleared_.contains(counter.address.value);
+  }
+
+  void compare_checks() {
+    counters_ = read_counters(before_, old_probes_, {});
+    for (const GuardCounter& counter : counters_) {
+      if (!is_cleared(counter)) continue;
+      if (!counter.reason.empty()) differs("verify-code", counter.reason);
+      for (const std::size_t i : counter.probes) {
+        if (new_probes_.probes[i].semaphore.value != 0)
+          differs("verify-probe-lost", "notes of one probe name different counters");
+      }
+    }
+    const auto read = read_uses(before_, old_probes_, counters_);
+    if (!read || !out_.empty()) {
+      if (out_.empty()) differs("verify-code", "the original's code is not understood");
+      return;
+    }
+    for (const UnknownReference& unknown : read->uses.unknown) {
+      if (is_cleared(counters_[unknown.counter]))
+        differs("verify-code", fmt::format("{:#x}: {}", unknown.at.value, unknown.what));
+    }
+    for (const GuardUse& use : read->uses.uses) take(use);
+    compare_functions(*read->flows);
+    for (const auto& [at, use] : uses_) {
+      if (!substituted_.contains(at))
+        differs("verify-code",
+                fmt::format("the check at {:#x} is not proven to look at the site", at));
+    }
+    compare_leftovers();
+  }
+
+  // A use whose counters are cleared, all or none.
+  void take(const GuardUse& use) {
+    const auto cleared = [&](std::size_t i) { return is_cleared(counters_[i]); };
+    if (std::ranges::none_of(use.counters, cleared)) return;
+    const auto same = [&](std::size_t i) {
+      return counters_[i].unarmed == counters_[use.counters.front()].unarmed;
+    };
+    if (!use.reason.empty() || !std::ranges::all_of(use.counters, cleared) ||
+        !std::ranges::all_of(use.counters, same)) {
+      differs("verify-code",
+              fmt::format("the check at {:#x} cannot look at a site{}{}", use.code.address.value,
+                          use.reason.empty() ? "" : ": ", use.reason));
+      return;
+    }
+    uses_.emplace(use.code.address.value, &use);
+  }
+
+  void compare_functions(const FlowReader& flows) {
+    const auto decoder = Decoder::open(after_.header(), false);
+    if (!decoder) return;
+    const SiteChecks checks(after_, *decoder);
+    Substitutions substitutions;
+    substitutions.expected = [this](VirtAddr at) { return uses_.contains(at.value); };
+    substitutions.size = [&](const CodeInstruction& original, VirtAddr now) {
+      const GuardUse& use = *uses_.at(original.address.value);
+      const auto size = checks.size(use, counters_[use.counters.front()], now);
+      if (size) substituted_.insert(original.address.value);
+      return size;
+    };
+    std::set<std::uint64_t> sites;
+    for (const Probe& probe : old_probes_.probes) sites.insert(probe.site.value);
+    const SledOf site_at = [&](VirtAddr at) {
+      return sites.contains(at.value) ? std::optional(at) : std::nullopt;
+    };
+    VirtAddr compared_to{};
+    for (const auto& [at, use] : uses_) {
+      if (VirtAddr{at} < compared_to) continue;
+      const auto flow = flows.function_of(VirtAddr{at});
+      if (!flow) continue;
+      compared_to = flow->end();
+      ComparedCode compared = compare_code(*flow, before_, after_, site_at, site_at, substitutions);
+      std::ranges::move(compared.findings, std::back_inserter(out_));
+      for (const auto& [begin, end] : compared.proven)
+        image_.allow(begin, Size{end.value - begin.value});
+    }
+  }
+
+  // The result has no check of a cleared counter.
+  void compare_leftovers() {
+    std::vector<GuardCounter> cleared;
+    for (const GuardCounter& counter : counters_)
+      if (is_cleared(counter)) cleared.push_back(counter);
+    const auto read = read_uses(after_, new_probes_, cleared);
+    if (!read || !read->uses.uses.empty() || !read->uses.unknown.empty())
+      differs("verify-code", "the result has code that may still check a counter");
+  }
+
+  // Counters that were 0 and are 1.
+  void compare_presets() {
+    for (const GuardCounter& counter : read_counters(before_, old_probes_, {})) {
+      const auto value = [&](const ElfFile& file) -> std::optional<std::uint64_t> {
+        const ByteView bytes = file.bytes_at(counter.address, Size{kCounterSize});
+        if (bytes.size() < kCounterSize) return std::nullopt;
+        return load_uint(bytes, 0, kCounterSize, file.header().order);
+      };
+      if (value(before_) == 0 && value(after_) == 1)
+        image_.allow(counter.address, Size{kCounterSize});
+    }
+  }
+
+  const ElfFile& before_;
+  const ElfFile& after_;
+  ProbeFile old_probes_;
+  ProbeFile new_probes_;
+  std::set<std::uint64_t> cleared_;  // counters that no note of the result names
+  std::vector<GuardCounter> counters_;
+  std::map<std::uint64_t, const GuardUse*> uses_;  // of cleared counters
+  std::set<std::uint64_t> substituted_;            // those that are proven
+  std::vector<Finding> out_;
+  ImageComparer image_{before_, after_, out_};
+};
+
+}  // namespace
+
+bool has_guards(const ElfFile& file) { return guards_record(file) != nullptr; }
+
+std::vector<Finding> compare_guards(const ElfFile& before, const ElfFile& after) {
+  return GuardComparer(before, after).run();
+}
+
+}  // namespace reprobe

@@ -1,0 +1,56 @@
+// What every rewrite of code must leave alone: the loaded segments, the way functions unwind, and
+// all bytes but those that were proven. What the new bytes do is compared elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/finding.hpp"
+
+namespace reprobe {
+
+class ImageComparer {
+ public:
+  // Findings go to `out`; all must outlive the comparer.
+  ImageComparer(const ElfFile& before, const ElfFile& after, std::vector<Finding>& out)
+      : before_(before), after_(after), out_(out) {}
+
+  // verify-undo: the record in the section gives the original back.
+  void compare_undo(std::string_view section);
+  // verify-segment: every old segment has its place and its bytes, one may have grown; what is new
+  // lies elsewhere.
+  void compare_segments();
+  // verify-unwind: each function unwinds as it did, wherever its FDE stands now. Allows the search
+  // table's bytes.
+  void compare_unwind();
+  // Bytes of the original that may differ: at an address, or all of the notes.
+  void allow(VirtAddr at, Size size);
+  void allow(FileOffset at, Size size);
+  void allow_notes();
+  // verify-bytes: all others are the same, but for headers whose meaning is compared, and symbols
+  // that follow them. To be called last.
+  void compare_bytes();
+
+ private:
+  struct Range {
+    std::uint64_t begin{};
+    std::uint64_t end{};
+  };
+
+  [[nodiscard]] static Bytes texts_of(const ElfFile& file, std::uint32_t type);
+  void unwind_differs(VirtAddr at);
+  void allow_headers();
+  [[nodiscard]] bool same_contents(const Section& old, const Section& now) const;
+  bool same_bytes(std::uint64_t begin, std::uint64_t end);
+  [[nodiscard]] bool is_new_room(std::uint64_t offset) const;
+  [[nodiscard]] std::uint64_t room_end(std::uint64_t offset) const;
+
+  const ElfFile& before_;
+  const ElfFile& after_;
+  std::vector<Finding>& out_;
+  std::vector<Range> allowed_;
+};
+
+}  // namespace reprobe

@@ -1,0 +1,188 @@
+// reprobe guards: read -> find the checks -> plan -> apply -> verify -> commit; --to restore gives
+// the input back.
+
+#include "libprobe/rewrite/guards/guards.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "libprobe/rewrite/sled/undo.hpp"
+#include "tool/check.hpp"
+#include "tool/elf_input.hpp"
+#include "tool/exit_code.hpp"
+#include "tool/json.hpp"
+#include "tool/options.hpp"
+#include "tool/write.hpp"
+
+namespace reprobe {
+namespace {
+
+const Note& note_of(const ProbeFile& probes, const GuardCounter& counter) {
+  return probes.probes[counter.probes.front()].note;
+}
+
+Json write_json(const GuardsCommandOptions& options, const Plan& plan) {
+  return {{"schema", "reprobe.plan/1"},
+          {"file", options.file},
+          {"output", options.output.empty() ? options.file : options.output},
+          {"changed", !plan.empty()},
+          {"edits", edits_json(plan)}};
+}
+
+Json plan_json(const GuardsCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
+               const GuardsResult& result) {
+  Json guards = Json::array();
+  Json refused = Json::array();
+  for (const GuardOutcome& outcome : result.outcomes) {
+    const GuardCounter& counter = result.counters[outcome.counter];
+    Json item = {{"provider", note_of(probes, counter).provider},
+                 {"name", note_of(probes, counter).name},
+                 {"semaphore", hex(counter.address.value)},
+                 {"at", hex(outcome.at.value)},
+                 {"what", outcome.what}};
+    if (!outcome.reason.empty()) {
+      item["reason"] = outcome.reason;
+      refused.push_back(std::move(item));
+      continue;
+    }
+    item["tactic"] = outcome.tactic;
+    if (options.to == GuardsCommand::site) item["site"] = hex(counter.site.value);
+    guards.push_back(std::move(item));
+  }
+  Json j = write_json(options, result.plan);
+  j["appended"] = result.plan.appended().size();
+  j["removed"] = Json::array();
+  j["guards"] = std::move(guards);
+  j["refused"] = std::move(refused);
+  if (const std::string id = file.build_id(); !id.empty()) {
+    j["build_id"] = {{"before", id}, {"after", id}};
+  }
+  return j;
+}
+
+void print_plan(const GuardsCommandOptions& options, const ProbeFile& probes,
+                const GuardsResult& result) {
+  for (const GuardOutcome& outcome : result.outcomes) {
+    const GuardCounter& counter = result.counters[outcome.counter];
+    const Note& note = note_of(probes, counter);
+    const std::string name = printable(note.provider + ":" + note.name);
+    if (!outcome.reason.empty()) {
+      fmt::print("leave {} at {:#x} of {}: {}\n", outcome.what, outcome.at.value, name,
+                 outcome.reason);
+    } else if (options.to == GuardsCommand::on) {
+      fmt::print("set {} at {:#x} of {} to 1\n", outcome.what, outcome.at.value, name);
+    } else {
+      fmt::print("guard {} at {:#x} of {}: {}, looks at {:#x}\n", outcome.what, outcome.at.value,
+                 name, outcome.tactic, counter.site.value);
+    }
+  }
+  print_edits(result.plan);
+}
+
+// "FILE: guards: 251/252 (99.6%)", what was left, by reason, and what the result means.
+void say_coverage(const GuardsCommandOptions& options, const ProbeFile& probes,
+                  const GuardsResult& result, const Terminal& terminal) {
+  const std::size_t all = result.outcomes.size();
+  std::map<std::string, std::size_t> reasons;
+  for (const GuardOutcome& outcome : result.outcomes)
+    if (!outcome.reason.empty()) ++reasons[outcome.reason];
+  std::size_t done = all;
+  for (const auto& [reason, count] : reasons) done -= count;
+  terminal.info(
+      fmt::format("{}: {}: {}/{} ({:.1f}%)", options.file,
+                  options.to == GuardsCommand::on ? "counters set" : "guards", done, all,
+                  all == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(all)));
+  for (const auto& [reason, count] : reasons)
+    terminal.info(fmt::format("{}: left as they are: {}: {}", options.file, count, reason));
+  if (options.to != GuardsCommand::site) return;
+  std::vector<bool> mentioned(result.counters.size());
+  for (const GuardOutcome& outcome : result.outcomes) mentioned[outcome.counter] = true;
+  const auto unused = std::ranges::count(mentioned, false);
+  if (unused != 0) {
+    terminal.info(
+        fmt::format("{}: {} counters that nothing in the file checks stay", options.file, unused));
+  }
+  for (const GuardCounter& counter : result.counters) {
+    if (!counter.reason.empty() || counter.sites.front() == counter.sites.back()) continue;
+    const Note& note = note_of(probes, counter);
+    terminal.info(fmt::format("{}: {}:{} has several sites; its checks look at {:#x}", options.file,
+                              printable(note.provider), printable(note.name), counter.site.value));
+  }
+}
+
+Result<int> restore(const GuardsCommandOptions& options, const Terminal& terminal) {
+  const auto input = open_input(options.file);
+  if (!input) return tl::unexpected(input.error());
+  const Section* record = guards_record(input->file);
+  if (record == nullptr) {
+    return fail(ErrorCode::refused, "", "its guards were not rewritten",
+                "only reprobe guards writes the record that gives the original back");
+  }
+  // plan_undo() compares the SHA-256 of what it gives.
+  const auto plan = plan_undo(input->file, record->name);
+  if (!plan) return tl::unexpected(plan.error());
+  const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
+  if (!written) return tl::unexpected(written.error());
+  if (options.common.json) {
+    Json j = write_json(options, *plan);
+    j["size"] = plan->kept(input->file.source()).value;
+    print_json(j);
+  } else if (options.dry_run) {
+    print_edits(*plan);
+  }
+  terminal.info(fmt::format("{}: {} the original", options.file,
+                            options.dry_run ? "would give back" : "gave back"));
+  return kDone;
+}
+
+Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& terminal) {
+  const auto input = open_input(options.file);
+  if (!input) return tl::unexpected(input.error());
+  const ProbeFile probes = read_probes(input->file);
+  GuardsOptions guards{options.to == GuardsCommand::on ? GuardsTo::on : GuardsTo::site, {}};
+  if (!options.common.patterns.empty()) {
+    guards.selected = [&](const Probe& probe) {
+      return selected(options.common.patterns, probe.note);
+    };
+  }
+  const auto result = plan_guards(input->file, probes, guards);
+  if (!result) return tl::unexpected(result.error());
+  warn_of_problems(options.file, input->file, terminal);
+  const CheckOptions check{.options = {}, .second_opinion = SecondOpinionMode::never};
+  const auto written =
+      write_output(options, result->plan, input->file.source(), input->stamp,
+                   [&](const std::filesystem::path& output) {
+                     return check_result(input->file, options.file, output, check, terminal);
+                   });
+  if (!written) return tl::unexpected(written.error());
+  if (options.common.json) {
+    print_json(plan_json(options, input->file, probes, *result));
+  } else if (options.dry_run) {
+    print_plan(options, probes, *result);
+  }
+  if (result->already) {
+    terminal.info(options.file + ": its guards were rewritten already, nothing to change");
+    return kDone;
+  }
+  if (result->counters.empty()) {
+    terminal.info(options.file + ": no probe with a counter, nothing to change");
+    return kDone;
+  }
+  say_coverage(options, probes, *result, terminal);
+  return result->plan.empty() ? kRefused : kDone;
+}
+
+}  // namespace
+
+int run_guards(const GuardsCommandOptions& options) {
+  const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
+  const auto result = options.to == GuardsCommand::restore ? restore(options, terminal)
+                                                           : guard_file(options, terminal);
+  if (result) return *result;
+  terminal.error(options.file, result.error());
+  return exit_code(result.error().code);
+}
+
+}  // namespace reprobe
