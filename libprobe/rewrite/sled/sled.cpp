@@ -145,7 +145,10 @@ class SledMaker {
     if (!room) return tl::unexpected(room.error());
     const auto sleds = emit_sleds(file_, result_.sleds, options_.kind, room->address);
     if (!sleds) return tl::unexpected(sleds.error());
-    auto done = fill_room(*headers, *room, *sleds, *sizes);
+    // In the draft they stood at other distances.
+    const auto exact = unwind_.sizes(unwind_stubs(*sleds));
+    if (!exact) return tl::unexpected(exact.error());
+    auto done = fill_room(*headers, *room, *sleds, *exact);
     if (!done) return done;
     if (base_is_far(*room, sleds->sites.size())) {
       done = move_base(result_.plan, *headers, file_, {room->address, room->offset});
