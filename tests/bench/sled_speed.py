@@ -112,8 +112,9 @@ def main():
                      f"{cycles(name, 'dependent'):.2f}",
                      f"{cycles(name, 'dependent') - plain['dependent']:+.2f}",
                      f"{cycles(name, 'bare'):.2f}", f"{cycles(name, 'bare') - plain['bare']:+.2f}"])
-    text = (f"Linux {platform.release()}, {rounds} rounds, medians; a cycle is {cycle:.3f} ns, a "
-            f"system call that does next to nothing {call:.0f} ns.\n\n{table(rows)}")
+    kernel = platform.release().partition("-")[0]
+    text = (f"Linux {kernel}, {rounds} rounds, medians; a cycle is {cycle:.3f} ns, a system call "
+            f"that does next to nothing {call:.0f} ns.\n\n{table(rows)}")
     if hits["plain nop"]:
         nanoseconds = {name: [said[0] for said in hits[name]] for name in TRACED}
         base = statistics.median(nanoseconds["plain nop"])
