@@ -127,6 +127,7 @@ class FunctionComparer {
     for (const CodeInstruction& code : flow.code) {
       if (code.target) branches_.emplace(*code.target, &code);
     }
+    find_dead();
   }
 
   ComparedCode run() {
@@ -137,8 +138,8 @@ class FunctionComparer {
       const bool reaimed = is_target(code.address) && is_reaimed(code.address);
       if (reaimed) reaimed_.push_back(code.address);
       const bool entered = is_target(code.address) && !reaimed;
-      const bool known = !entered && (visited_.contains(code.address.value) || is_dead(i));
-      if (!inside && (known || walks(way_to(i)))) {
+      const bool known = !entered && (visited_.contains(code.address.value) || dead_[i]);
+      if (!inside && (known || walks(way_to(i, false)) || walks(way_to(i, true)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
         add_finding(code.address, inside ? "a target inside the instruction" : why_);
@@ -161,9 +162,14 @@ class FunctionComparer {
   [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }
 
   // Where the way to the instruction begins: the nops before it, a site among them, have no other.
-  [[nodiscard]] VirtAddr way_to(std::size_t i) const {
-    while (i != 0 && !is_target(flow_.code[i].address) &&
-           flow_.code[i - 1].kind == InstructionKind::nop) {
+  // A longer way than a walk can take is not gone back to its start. What only dead filler leads to
+  // is dead itself: `filler` says whether the way begins in the filler, which another sled may
+  // have.
+  [[nodiscard]] VirtAddr way_to(std::size_t i, bool filler) const {
+    for (unsigned steps = 0; i != 0 && steps < kMostSteps; ++steps) {
+      const bool nop_before =
+          flow_.code[i - 1].kind == InstructionKind::nop && (filler || !dead_[i - 1]);
+      if (is_target(flow_.code[i].address) || !nop_before) break;
       --i;
     }
     return flow_.code[i].address;
@@ -181,14 +187,14 @@ class FunctionComparer {
   }
 
   // Filler behind the end of a block: nothing reaches it.
-  [[nodiscard]] bool is_dead(std::size_t i) const {
-    for (; flow_.complete && i != 0; --i) {
+  void find_dead() {
+    dead_.assign(flow_.code.size(), false);
+    for (std::size_t i = 1; flow_.complete && i < flow_.code.size(); ++i) {
       const CodeInstruction& code = flow_.code[i];
       const bool filler = code.kind == InstructionKind::nop || code.kind == InstructionKind::trap;
-      if (!filler || flow_.target(code.address) != 0) return false;
-      if (flow_.code[i - 1].ends_block()) return true;
+      dead_[i] = filler && flow_.target(code.address) == 0 &&
+                 (flow_.code[i - 1].ends_block() || dead_[i - 1]);
     }
-    return false;
   }
 
   // Both ways from the address do the same, and so do the branches that part on the way.
@@ -279,6 +285,7 @@ class FunctionComparer {
   const SledOf& site_of_;
   const SledOf& sled_of_;
   std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
+  std::vector<bool> dead_;                                    // by index of an instruction
   std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::set<VirtAddr> passed_;        // in the result, on these
