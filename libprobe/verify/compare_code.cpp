@@ -123,11 +123,11 @@ class FunctionComparer {
         after_(after),
         decoder_(decoder),
         site_of_(site_of),
-        sled_of_(sled_of) {
+        sled_of_(sled_of),
+        dead_(flow.dead_filler()) {
     for (const CodeInstruction& code : flow.code) {
       if (code.target) branches_.emplace(*code.target, &code);
     }
-    find_dead();
   }
 
   ComparedCode run() {
@@ -139,7 +139,7 @@ class FunctionComparer {
       if (reaimed) reaimed_.push_back(code.address);
       const bool entered = is_target(code.address) && !reaimed;
       const bool known = !entered && (visited_.contains(code.address.value) || dead_[i]);
-      if (!inside && (known || walks(way_to(i, false)) || walks(way_to(i, true)))) {
+      if (!inside && (known || walks(way_to(i)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
         add_finding(code.address, inside ? "a target inside the instruction" : why_);
@@ -162,13 +162,11 @@ class FunctionComparer {
   [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }
 
   // Where the way to the instruction begins: the nops before it, a site among them, have no other.
-  // A longer way than a walk can take is not gone back to its start. What only dead filler leads to
-  // is dead itself: `filler` says whether the way begins in the filler, which another sled may
-  // have.
-  [[nodiscard]] VirtAddr way_to(std::size_t i, bool filler) const {
+  // Not in filler that nothing reaches, which another sled may have. A longer way than a walk can
+  // take is not gone back to its start.
+  [[nodiscard]] VirtAddr way_to(std::size_t i) const {
     for (unsigned steps = 0; i != 0 && steps < kMostSteps; ++steps) {
-      const bool nop_before =
-          flow_.code[i - 1].kind == InstructionKind::nop && (filler || !dead_[i - 1]);
+      const bool nop_before = flow_.code[i - 1].kind == InstructionKind::nop && !dead_[i - 1];
       if (is_target(flow_.code[i].address) || !nop_before) break;
       --i;
     }
@@ -184,17 +182,6 @@ class FunctionComparer {
            branches.first != branches.second &&
            std::all_of(branches.first, branches.second,
                        [&](const auto& branch) { return !same_bytes(*branch.second); });
-  }
-
-  // Filler behind the end of a block: nothing reaches it.
-  void find_dead() {
-    dead_.assign(flow_.code.size(), false);
-    for (std::size_t i = 1; flow_.complete && i < flow_.code.size(); ++i) {
-      const CodeInstruction& code = flow_.code[i];
-      const bool filler = code.kind == InstructionKind::nop || code.kind == InstructionKind::trap;
-      dead_[i] = filler && flow_.target(code.address) == 0 &&
-                 (flow_.code[i - 1].ends_block() || dead_[i - 1]);
-    }
   }
 
   // Both ways from the address do the same, and so do the branches that part on the way.
@@ -284,8 +271,8 @@ class FunctionComparer {
   const Decoder& decoder_;
   const SledOf& site_of_;
   const SledOf& sled_of_;
+  std::vector<bool> dead_;                                    // FunctionFlow::dead_filler()
   std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
-  std::vector<bool> dead_;                                    // by index of an instruction
   std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::set<VirtAddr> passed_;        // in the result, on these
