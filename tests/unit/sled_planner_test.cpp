@@ -85,6 +85,18 @@ TEST_CASE("a target inside an instruction counts", "[sled]") {
   CHECK(plan_of(flow, {at(4)}).sites.empty());
 }
 
+TEST_CASE("no branch is aimed anew where a target lies inside it", "[sled]") {
+  // call 0x2000; nop; xor %eax,%eax, to which the branch leads; xor %ecx,%ecx; jne with 32 bits;
+  // ret
+  const Bytes code = bytes_of({0xe8, 0xfb, 0x0f, 0x00, 0x00, 0x90, 0x31, 0xc0, 0x31, 0xc9, 0x0f,
+                               0x85, 0xf6, 0xff, 0xff, 0xff, 0xc3});
+  const FunctionFlow flow = flow_of(kStart, code, {{5, kTargetSite}, {6, kTargetBranch}});
+  CHECK(plan_of(flow, {at(5)}).sites.size() == 1);
+  const FunctionFlow inside =
+      flow_of(kStart, code, {{5, kTargetSite}, {6, kTargetBranch}, {13, kTargetWord}});
+  CHECK(plan_of(inside, {at(5)}).sites.empty());
+}
+
 TEST_CASE("no run begins in filler that nothing reaches", "[sled]") {
   // ret; nopl 0x0(%rax); clc; nop; jmp 0x100a; clc; ret: no hole for a hop
   const Bytes code = bytes_of({0xc3, 0x0f, 0x1f, 0x40, 0x00, 0xf8, 0x90, 0xeb, 0x01, 0xf8, 0xc3});

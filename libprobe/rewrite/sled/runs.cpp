@@ -113,7 +113,9 @@ bool RunFinder::can_reaim(std::size_t i) {
     const CodeInstruction& code = flow_.code[source];
     const bool branch =
         code.kind == InstructionKind::jump || code.kind == InstructionKind::conditional;
-    return branch && code.branch_field && taken_.is_free(code.address, code.end());
+    // What arrives inside the branch would find other bytes.
+    return branch && code.branch_field && taken_.is_free(code.address, code.end()) &&
+           !target_inside(code.address, code.end());
   });
 }
 
