@@ -41,7 +41,7 @@ std::optional<ReadUses> read_uses(const ElfFile& file, const ProbeFile& probes,
   for (const CounterReference& r : references.found) asked.push_back(r.code.address);
   auto flows = FlowReader::open(file, asked);
   if (!flows) return std::nullopt;
-  read.uses = find_guard_uses(*read.ranges, *flows, references, counters);
+  read.uses = find_guard_uses(file, *read.ranges, *flows, references, counters);
   read.flows.emplace(std::move(*flows));
   return read;
 }

@@ -18,7 +18,7 @@ constexpr std::uint64_t kSlotSize = 8;
 // Segments of a sane file do not overlap.
 constexpr std::uint64_t kMaxPasses = 4;
 // More finds than this are none of a compiler's.
-constexpr std::size_t kMostCandidates = std::size_t{1} << 20;
+constexpr std::size_t kMostCandidates = std::size_t{1} << 17;
 
 // A word that is, or looks like, the operand of an instruction that leads to a counter.
 struct Candidate {

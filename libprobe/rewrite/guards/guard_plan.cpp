@@ -146,11 +146,15 @@ GuardPlan plan_guard_code(const ElfFile& file, const FlowReader& flows, std::vec
                           std::span<const VirtAddr> sites, const GuardBytes& bytes,
                           const std::function<bool(const std::vector<StubPiece>&)>& unwinds) {
   GuardPlan plan;
+  // Functions of a sane file do not overlap.
+  std::uint64_t bytes_left = file.source().size() * 4;
   for (std::size_t i = 0; i < uses.size();) {
-    const auto flow = flows.function_of(uses[i].code.address);
+    const auto flow = bytes_left != 0 ? flows.function_of(uses[i].code.address)
+                                      : fail(ErrorCode::refused, "", "too much code");
     std::size_t count = 1;
     while (flow && i + count < uses.size() && uses[i + count].code.address < flow->end()) ++count;
     if (flow) {
+      bytes_left -= std::min(bytes_left, flow->function.size.value);
       FunctionGuards(file, *flow, uses, i, count, sites, bytes, unwinds, plan).run();
     } else {
       uses[i].reason = "in no known function";

@@ -86,7 +86,7 @@ class SiteGuards {
     std::ranges::sort(sites_);
     const auto flows = FlowReader::open(file_, asked);
     if (!flows) return tl::unexpected(flows.error());
-    uses_ = find_guard_uses(ranges_, *flows, references, counters_);
+    uses_ = find_guard_uses(file_, ranges_, *flows, references, counters_);
     plan_ = plan_guard_code(
         file_, *flows, uses_.uses, sites_, bytes_of(),
         [this](const std::vector<StubPiece>& pieces) { return unwind_.check(pieces).has_value(); });

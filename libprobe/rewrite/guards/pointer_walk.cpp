@@ -9,6 +9,7 @@
 namespace reprobe {
 namespace {
 
+// Of one address.
 constexpr std::size_t kMostSteps = 65536;
 constexpr unsigned kRbx = 3, kR12 = 12;
 constexpr std::int64_t kWord = 8;
@@ -61,9 +62,12 @@ class PointerWalk {
       const Held held = open_.back();
       open_.pop_back();
       const auto code = decode(held.at);
-      if (seen_.size() > kMostSteps) {
+      if (*question_.budget == 0 || seen_.size() > kMostSteps) {
         stop(held.at, "the counter's address lives too long");
-      } else if (!code || code->opaque) {
+        break;
+      }
+      --*question_.budget;
+      if (!code || code->opaque) {
         stop(held.at, "code that is not understood");
       } else if (held.place.in_memory) {
         step_word(*code, held.place);
