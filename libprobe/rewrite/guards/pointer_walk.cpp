@@ -17,6 +17,12 @@ constexpr std::int64_t kWord = 8;
 // Registers that a callee gives back as they were (System V ABI, x86-64, 3.2.1).
 constexpr bool survives_calls(unsigned reg) { return reg == kRbx || reg == kRbp || reg >= kR12; }
 
+// 3.2.3: %rdi, %rsi, %rdx, %rcx, %r8, %r9; %rax, %rdx.
+constexpr bool may_be_argument(unsigned reg) {
+  return reg == kRcx || reg == kRdx || (reg >= 6 && reg <= 9);
+}
+constexpr bool may_be_result(unsigned reg) { return reg == kRax || reg == kRdx; }
+
 // Where the address is: a register, or a word of the frame at a distance from %rsp or %rbp.
 struct Place {
   bool in_memory{};
@@ -36,9 +42,11 @@ bool is_wide_mov(const CodeInstruction& code, unsigned opcode) {
   return e.map == OpcodeMap::one_byte && e.opcode == opcode && e.rex_w && e.has_modrm();
 }
 
-// xor %r,%r and its like: the result does not depend on the register.
+// The result does not depend on the register: xor %r,%r and its like, and setcc, after which a part
+// of an address is left.
 bool forgets(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
+  if (e.map == OpcodeMap::map_0f && e.mod == 3 && (e.opcode & 0xf0) == 0x90) return true;
   const bool same = e.has_modrm() && e.mod == 3 && e.rm == e.reg && !e.operand16;
   const unsigned operation = e.opcode & ~2U;  // to or from the operand
   return same && e.map == OpcodeMap::one_byte &&
@@ -116,7 +124,8 @@ class PointerWalk {
         stop(code.address, "the counter's address is used for more than checks");
       return;
     }
-    if (leaves && !survives_calls(place.reg)) out_.passed_on = true;
+    if (leaves && (is_call(code) ? may_be_argument(place.reg) : may_be_result(place.reg)))
+      out_.passed_on = true;
     if (is_call(code) && !survives_calls(place.reg)) return;
     if (!is_call(code) && !nop && writes(code, place.reg)) return;
     follow(code, place);
@@ -222,7 +231,7 @@ class PointerWalk {
       const bool tail_call =
           !in_function(to) && (ranges_.is_function(to) || ranges_.is_linkage(to));
       if (tail_call) {
-        out_.passed_on |= !place.in_memory && !survives_calls(place.reg);
+        out_.passed_on |= !place.in_memory && may_be_argument(place.reg);
       } else {
         go_to(to, place);
       }
