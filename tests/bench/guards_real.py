@@ -15,6 +15,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
 import sled_real
 
+SELDOM = 10
+
 
 class GuardBench(sled_real.Bench):
     def compare(self, name, original, place, command, env, same_hits, clean=lambda text: text):
@@ -35,10 +37,11 @@ class GuardBench(sled_real.Bench):
                     "" if after[0] == before[0] else after[0][-300:])
         self.report(after[1] == before[0], f"{name}: traced prints the same",
                     "" if after[1] == before[0] else after[1][-300:])
-        differ = {probe: (before[2].get(probe), after[2].get(probe))
-                  for probe in {*before[2], *after[2]}
-                  if (before[2].get(probe) != after[2].get(probe) if same_hits
-                      else (probe in before[2]) != (probe in after[2]))}
+        differ = {probe: (before[2].get(probe, 0), after[2].get(probe, 0))
+                  for probe in {*before[2], *after[2]}}
+        # Where processes contend, some probes are hit now and then.
+        differ = {probe: hits for probe, hits in differ.items()
+                  if (hits[0] != hits[1] if same_hits else min(hits) == 0 and max(hits) > SELDOM)}
         self.report(not differ, f"{name}: {'hits' if same_hits else 'probes hit'}", str(differ or ""))
 
 

@@ -6,6 +6,7 @@ as a tracer attaches that knows no counters, must make the guarded blocks run in
 while it is attached, in a process that runs already too, and not otherwise; in the original they
 never run. restore gives the original. Without root or uprobes, only the untraced part runs.
 """
+import json
 import os
 import re
 import subprocess
@@ -171,6 +172,11 @@ def check_untraced(checks, reprobe, what, file, command, env):
                  [a for a, _ in sites(original).values()])
     with Program(command, env) as program:
         checks.equal(f"{what}: untraced", program.one_pass(), expected)
+    plan = json.loads(run(reprobe, "guards", "--to", "site", "--json", "--dry-run",
+                          original).stdout)
+    probes = {name: (f"{at:#x}", f"{counter:#x}") for name, (at, counter) in sites(original).items()}
+    checks.equal(f"{what}: --json", [(g["site"], g["semaphore"]) for g in plan["guards"]],
+                 [probes[g["name"]] for g in plan["guards"]])
     verified = run(reprobe, "verify", original, file)
     checks.equal(f"{what}: verify", (verified.returncode, verified.stdout if verified.returncode
                                      else ""), (0, ""))
