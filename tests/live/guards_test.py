@@ -188,7 +188,27 @@ def check_untraced(checks, reprobe, what, file, command, env):
     with open(file, "rb") as data:
         checks.equal(f"{what}: a second run", (again.returncode, data.read() == once), (0, True))
     checks.equal(f"{what}: no sleds over it", run(reprobe, "sled", file).returncode, 4)
+    sledded = file + ".sledded"
+    run(reprobe, "sled", original, "-o", sledded)
+    if os.path.exists(sledded):
+        checks.equal(f"{what}: not over sleds", run(reprobe, "guards", "--to", "site",
+                                                    sledded).returncode, 4)
+        check_on_over_sleds(checks, reprobe, what, sledded)
     return original
+
+
+def check_on_over_sleds(checks, reprobe, what, file):
+    with open(file, "rb") as data:
+        before = data.read()
+    made = run(reprobe, "guards", "--to", "on", file, "-o", file + ".on")
+    checks.equal(f"{what}: --to on over sleds", made.returncode, 0)
+    verified = run(reprobe, "verify", file, file + ".on")
+    checks.equal(f"{what}: --to on over sleds, verify", verified.returncode, 0)
+    checks.equal(f"{what}: sleds under --to on stay", run(reprobe, "sled", "--undo",
+                                                          file + ".on").returncode, 4)
+    run(reprobe, "guards", "--to", "restore", file + ".on")
+    with open(file + ".on", "rb") as data:
+        checks.equal(f"{what}: restore over sleds", data.read() == before, True)
 
 
 def rules(reprobe, file):

@@ -269,6 +269,8 @@ Result<GuardsResult> plan_site(const ElfFile& file, const ProbeFile& probes,
                                std::vector<GuardCounter> counters) {
   if (file.header().machine != EM_X86_64 || !file.header().is64)
     return refuse("only x86-64 is understood");
+  if (file.section(kUndoSection) != nullptr)
+    return refuse("the file has sleds, whose stubs hold checks", "reprobe sled --undo comes first");
   const auto notes = movable_notes(file, probes);
   if (!notes) return tl::unexpected(notes.error());
   auto ranges = CodeRanges::open(file);

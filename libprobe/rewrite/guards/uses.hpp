@@ -20,6 +20,10 @@ enum class GuardForm {
   address,  // lea, a load from the GOT, mov $imm: no check, a register points to the counter
 };
 [[nodiscard]] const char* to_string(GuardForm form);
+// Does what stands for it take the very bytes of the instruction?
+[[nodiscard]] constexpr bool fits_in_place(GuardForm form) {
+  return form == GuardForm::address || form == GuardForm::compare;
+}
 
 struct GuardUse {
   CodeInstruction code;
