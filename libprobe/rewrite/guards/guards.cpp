@@ -284,9 +284,12 @@ Result<GuardsResult> plan_site(const ElfFile& file, const ProbeFile& probes,
 // Why the counter cannot be preset, or "".
 std::string why_not_on(const ElfFile& file, const SemaphoreFacts& facts) {
   if (facts.copied) return "the counter belongs to another file";
-  if (!facts.offset) return "the counter has no bytes in the file";
   const ByteView bytes = file.bytes_at(facts.address, Size{kCounterSize});
-  if (bytes.size() < kCounterSize) return "the counter has no bytes in the file";
+  // Damaged headers may place it here and there.
+  if (!facts.offset || bytes.size() < kCounterSize || file.offset_of(facts.address) != facts.offset)
+    return "the counter has no bytes in the file";
+  const auto view = file.source().slice(*facts.offset, Size{kCounterSize}, "a counter");
+  if (!view || !std::ranges::equal(*view, bytes)) return "the counter has no bytes in the file";
   if (load_uint(bytes, 0, kCounterSize, file.header().order) != 0) return "the counter is not 0";
   return "";
 }
@@ -301,6 +304,12 @@ Result<GuardsResult> plan_on(const ElfFile& file, const ProbeFile& probes,
     GuardCounter& counter = counters[i];
     const SemaphoreFacts& fact = facts[counter.probes.front()];
     counter.reason = why_not_on(file, fact);
+    const auto overlaps = [&](std::size_t other) {
+      const std::uint64_t a = counter.address.value, b = counters[other].address.value;
+      return std::max(a, b) - std::min(a, b) < kCounterSize;
+    };
+    if ((i != 0 && overlaps(i - 1)) || (i + 1 < counters.size() && overlaps(i + 1)))
+      counter.reason = "the counter overlaps another";
     GuardOutcome outcome{i, counter.address, "counter", "", counter.reason};
     if (counter.reason.empty()) {
       outcome.tactic = "in-place";
