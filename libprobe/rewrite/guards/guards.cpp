@@ -188,7 +188,7 @@ class SiteGuards {
     const VirtAddr near = plan_.stubs.front().begin;
     const auto draft = emit(near);
     if (!draft) return tl::unexpected(draft.error());
-    const auto at =
+    const auto room =
         place_stubs(result_.plan, headers, file_, unwind_,
                     {[&](VirtAddr where) -> Result<StubCode> {
                        auto emitted = emit(where);
@@ -196,8 +196,8 @@ class SiteGuards {
                        return StubCode{std::move(emitted->code), std::move(emitted->unwind)};
                      },
                      near, Size{draft->code.size()}});
-    if (!at) return tl::unexpected(at.error());
-    auto emitted = emit(*at);
+    if (!room) return tl::unexpected(room.error());
+    auto emitted = emit(room->address);
     if (!emitted) return tl::unexpected(emitted.error());
     for (auto& [begin, jump] : emitted->jumps) {
       auto done = replace(begin, std::move(jump), "the way to a check of a probe's site");
