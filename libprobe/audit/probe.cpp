@@ -33,8 +33,7 @@ VirtAddr semaphore_address(const ElfFile& file, const Note& note, const ProbeFil
   return other != note.semaphore && writable(file, other) ? other : note.semaphore;
 }
 
-}  // namespace
-
+// The notes with base, shift, sites, semaphores and arguments: no other fact, no verdict.
 ProbeFile read_sites(const ElfFile& file) {
   ProbeFile result;
   result.scan = scan_notes(file);
@@ -56,6 +55,15 @@ ProbeFile read_sites(const ElfFile& file) {
   return result;
 }
 
+ProbeFile judged(const ElfFile& file) {
+  ProbeFile result = read_sites(file);
+  gather_facts(file, result);
+  judge(result, file.header());
+  return result;
+}
+
+}  // namespace
+
 const std::optional<Function>& function_of(const Probe& probe) {
   return probe.origin ? probe.origin->function : probe.facts.function;
 }
@@ -65,10 +73,8 @@ VirtAddr site_in_function(const Probe& probe) {
 }
 
 ProbeFile read_probes(const ElfFile& file) {
-  ProbeFile result = read_sites(file);
-  gather_facts(file, result);
-  find_origins(file, result);
-  judge(result, file.header());
+  ProbeFile result = judged(file);
+  if (const auto original = OriginalFile::of(file)) take_origins(result, judged(original->elf()));
   return result;
 }
 

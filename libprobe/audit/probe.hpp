@@ -95,9 +95,6 @@ struct ProbeFile {
   bool debug_file{};     // no executable section has bytes (objcopy --only-keep-debug)
 };
 
-// The notes with base, shift, sites, semaphores and arguments: no other fact, no verdict.
-[[nodiscard]] ProbeFile read_sites(const ElfFile& file);
-
 // The function that has the site, and the site's address in it: of a sled those it was moved from.
 [[nodiscard]] const std::optional<Function>& function_of(const Probe& probe);
 [[nodiscard]] VirtAddr site_in_function(const Probe& probe);

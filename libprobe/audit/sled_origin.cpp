@@ -8,10 +8,13 @@
 namespace reprobe {
 namespace {
 
-bool is_sled(const Probe& probe) { return probe.section == kSledSection; }
-
 bool same_probe(const Probe& a, const Probe& b) {
   return a.note.provider == b.note.provider && a.note.name == b.note.name;
+}
+
+// Is the site still there, as a sled or as what it was?
+bool is_whole(NopKind now, NopKind old) {
+  return now == old || now == NopKind::nop || now == NopKind::nop5 || now == NopKind::nop10;
 }
 
 }  // namespace
@@ -26,24 +29,19 @@ std::unique_ptr<const OriginalFile> OriginalFile::of(const ElfFile& file) {
   return original;
 }
 
-void find_origins(const ElfFile& file, ProbeFile& probes) {
-  if (std::ranges::none_of(probes.probes, is_sled)) return;
-  const auto original = OriginalFile::of(file);
-  if (!original) return;
-  const ProbeFile old = read_sites(original->elf());
-  if (!std::ranges::equal(old.probes, probes.probes, same_probe)) return;
-  std::vector<CodeAddress> addresses;
-  std::vector<std::size_t> sleds;
-  for (std::size_t i = 0; i < old.probes.size(); ++i) {
-    if (!is_sled(probes.probes[i])) continue;
-    addresses.push_back({old.probes[i].site, 0});
-    sleds.push_back(i);
-  }
-  // The functions of the file: the same as the original's, and nothing is read twice.
-  FunctionLookup lookup = find_functions(file, addresses);
-  for (std::size_t k = 0; k < sleds.size(); ++k) {
-    probes.probes[sleds[k]].origin =
-        SledOrigin{addresses[k].address, std::move(lookup.functions[k])};
+void take_origins(ProbeFile& probes, const ProbeFile& original) {
+  if (!std::ranges::equal(original.probes, probes.probes, same_probe)) return;
+  for (std::size_t i = 0; i < probes.probes.size(); ++i) {
+    Probe& probe = probes.probes[i];
+    const Probe& old = original.probes[i];
+    const bool moved = probe.section == kSledSection;
+    if (moved) probe.origin = SledOrigin{old.site, old.facts.function};
+    if ((moved || probe.site == old.site) && is_whole(probe.facts.nop.kind, old.facts.nop.kind)) {
+      probe.verdict = old.verdict;
+      probe.evidence = old.evidence;
+      probe.alias_count = old.alias_count;
+      probe.alias_of = old.alias_of;
+    }
   }
 }
 

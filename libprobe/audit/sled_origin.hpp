@@ -25,8 +25,11 @@ class OriginalFile {
   std::optional<ElfFile> elf_;
 };
 
-// Fills Probe::origin of the probes in kSledSection. Nothing is filled in where the record is gone
-// or its notes are not those of the file: another tool rewrote it since.
-void find_origins(const ElfFile& file, ProbeFile& probes);
+// Of a file with sleds, the verdicts of the file that they were made for: the code around a sled is
+// the tool's own, and sleds change the code around their neighbours; neither says anything of a
+// probe. Also fills Probe::origin of the probes in kSledSection. `original` are the judged probes
+// of OriginalFile. Nothing is taken where another tool changed the notes since, and of a site that
+// it changed since only the origin.
+void take_origins(ProbeFile& probes, const ProbeFile& original);
 
 }  // namespace reprobe

@@ -28,6 +28,8 @@ Place place(SectionField field, bool is64) {
       return is64 ? Place{24, 8} : Place{16, 4};
     case SectionField::size:
       return is64 ? Place{32, 8} : Place{20, 4};
+    case SectionField::info:
+      return is64 ? Place{44, 4} : Place{28, 4};
     case SectionField::addralign:
       break;
   }
@@ -35,7 +37,7 @@ Place place(SectionField field, bool is64) {
 }
 
 Place link_place(bool is64) { return is64 ? Place{40, 4} : Place{24, 4}; }
-Place info_place(bool is64) { return is64 ? Place{44, 4} : Place{28, 4}; }
+Place info_place(bool is64) { return place(SectionField::info, is64); }
 
 // e_shoff, e_shnum and e_shstrndx in Elf32_Ehdr and Elf64_Ehdr.
 Place shoff_place(bool is64) { return is64 ? Place{40, 8} : Place{32, 4}; }

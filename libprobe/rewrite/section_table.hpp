@@ -17,7 +17,7 @@
 
 namespace reprobe {
 
-enum class SectionField { type, flags, addr, offset, size, addralign };
+enum class SectionField { type, flags, addr, offset, size, info, addralign };
 
 class SectionTable {
  public:

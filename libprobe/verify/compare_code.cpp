@@ -14,8 +14,11 @@ namespace reprobe {
 namespace {
 
 constexpr Size kLongest{15};
-// Far more than a stub holds: a way that does not come back by then is not proven.
+// Far more than a stub holds, in jumps and in instructions that do something: a way that does not
+// come back by then is not proven.
 constexpr unsigned kMostSteps = 256;
+// Nops may stand in long rows, each of which is passed a few times.
+constexpr std::size_t kNopPasses = 16;
 
 constexpr std::int64_t kGuard = 128;
 constexpr std::int64_t kReturnAddress = 8;
@@ -49,26 +52,31 @@ Bytes masked(const CodeInstruction& code, ByteView bytes) {
 // (or their sleds) that they pass are kept.
 class Walker {
  public:
-  // `lower`: bytes by which the stack pointer is lower than in the original.
+  // `nops`: how many may still be passed in the function. `lower`: bytes by which the stack pointer
+  // is lower than in the original.
   Walker(const ElfFile& file, const Decoder& decoder, VirtAddr at, const SledOf& site_at,
-         std::int64_t lower = 0)
-      : file_(file), decoder_(decoder), site_at_(site_at), at_(at), lower_(lower) {}
+         std::size_t& nops, std::int64_t lower = 0)
+      : file_(file), decoder_(decoder), site_at_(site_at), nops_(nops), at_(at), lower_(lower) {}
 
   // To the next instruction that does something, or to `goal`. False: there is none.
   bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
-    for (; steps_ < kMostSteps; ++steps_) {
+    while (steps_ < kMostSteps) {
       if (at_ == goal) return !lowered_;
       if (const auto site = site_at_(at_)) {
         sites_.push_back(*site);
         lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));
       }
       code_ = decoder_.decode_operands(file_.bytes_at(at_, kLongest), at_);
-      if (!code_ || code_->opaque) return false;
+      lost_ = !code_ || code_->opaque;
+      if (lost_) return false;
       visited_.push_back(at_);
       if (code_->kind == InstructionKind::nop || (guards && is_guard())) {
+        if (nops_ == 0) return false;
+        --nops_;
         at_ = code_->end();
       } else if (code_->kind == InstructionKind::jump && code_->target) {
         at_ = *code_->target;
+        ++steps_;
       } else {
         return !lowered_;
       }
@@ -81,6 +89,8 @@ class Walker {
     ++steps_;
   }
 
+  // settle() ended at code that cannot be read, which the walker stands before.
+  [[nodiscard]] bool lost() const { return lost_ && !lowered_; }
   [[nodiscard]] VirtAddr at() const { return at_; }
   [[nodiscard]] const CodeInstruction& code() const { return *code_; }
   [[nodiscard]] ByteView bytes() const { return file_.bytes_at(code_->address, code_->size); }
@@ -105,11 +115,13 @@ class Walker {
   const ElfFile& file_;
   const Decoder& decoder_;
   const SledOf& site_at_;
+  std::size_t& nops_;
   VirtAddr at_;
   std::int64_t lower_;
   std::vector<std::pair<VirtAddr, std::int64_t>> lowers_;
   std::optional<CodeInstruction> code_;
   bool lowered_{};
+  bool lost_{};
   unsigned steps_{};
   std::vector<VirtAddr> sites_;
   std::vector<VirtAddr> visited_;
@@ -126,7 +138,12 @@ class FunctionComparer {
         decoder_(decoder),
         site_of_(site_of),
         sled_of_(sled_of),
-        substitutions_(substitutions) {}
+        substitutions_(substitutions),
+        nops_(kNopPasses * (flow.code.size() + kMostSteps)) {
+    for (const CodeInstruction& code : flow.code) {
+      if (code.target) branches_.emplace(*code.target, &code);
+    }
+  }
 
   ComparedCode run() {
     for (std::size_t i = 0; i < flow_.code.size(); ++i) {
@@ -147,6 +164,7 @@ class FunctionComparer {
       // A moved branch may still lead to where the way to a stub begins.
       if (entered_.contains(at.value) && !walks(at)) add_finding(at, why_);
     }
+    result_.passed.assign(passed_.begin(), passed_.end());
     return std::move(result_);
   }
 
@@ -183,11 +201,11 @@ class FunctionComparer {
   // one leads there in the result is seen when all have been compared.
   [[nodiscard]] bool is_reaimed(VirtAddr at) const {
     // A branch that is not among the function's code is compared nowhere.
+    const auto branches = branches_.equal_range(at);
     return (flow_.target(at) & ~kTargetSite) == kTargetBranch &&
-           std::ranges::find(flow_.code, at, &CodeInstruction::target) != flow_.code.end() &&
-           std::ranges::all_of(flow_.code, [&](const CodeInstruction& code) {
-             return code.target != at || !same_bytes(code);
-           });
+           branches.first != branches.second &&
+           std::all_of(branches.first, branches.second,
+                       [&](const auto& branch) { return !same_bytes(*branch.second); });
   }
 
   // Filler behind the end of a block: nothing reaches it.
@@ -212,10 +230,13 @@ class FunctionComparer {
   }
 
   bool walk(VirtAddr from, VirtAddr from_now, std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
-    Walker old(before_, decoder_, from, site_of_);
-    Walker now(after_, decoder_, from_now, sled_of_);
+    Walker old(before_, decoder_, from, site_of_, nops_);
+    Walker now(after_, decoder_, from_now, sled_of_, nops_);
     for (;;) {
-      if (!old.settle(false)) return no("the original's way does not come back");
+      if (!old.settle(false)) {
+        if (old.lost() && !now.settle(true) && now.lost() && same_end(old, now)) break;
+        return no("the original's way does not come back");
+      }
       // A guard that the original has itself is an instruction as any other.
       if (!now.settle(!is_guard_like(old))) return no("the result's way does not come back");
       if (old.at() == now.at() && same_bytes(old.code())) break;
@@ -234,12 +255,23 @@ class FunctionComparer {
     if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
     for (const VirtAddr at : old.visited()) visited_.insert(at.value);
     for (const VirtAddr at : now.visited()) entered_.insert(at.value);
+    keep_passed(now);
     keep_lowers(now);
     return true;
   }
 
+  // Both are before the same bytes at the same place, whatever these mean.
+  [[nodiscard]] bool same_end(const Walker& old, const Walker& now) const {
+    return old.at() == now.at() && std::ranges::equal(before_.bytes_at(old.at(), kLongest),
+                                                      after_.bytes_at(now.at(), kLongest));
+  }
+
   void keep_lowers(const Walker& walker) {
     for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
+  }
+
+  void keep_passed(const Walker& walker) {
+    passed_.insert(walker.visited().begin(), walker.visited().end());
   }
 
   static bool is_guard_like(const Walker& walker) {
@@ -252,10 +284,11 @@ class FunctionComparer {
     const CodeInstruction& code = now.code();
     if (old.kind != code.kind || old.rip_target != code.rip_target) return false;
     if (old.kind == InstructionKind::call && old.target != code.target) {
-      Walker stub(after_, decoder_, *code.target, sled_of_, kReturnAddress);
+      Walker stub(after_, decoder_, *code.target, sled_of_, nops_, kReturnAddress);
       const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
+      keep_passed(stub);
       return arrives;
     }
     if (old.kind == InstructionKind::conditional && old.target && code.target) {
@@ -290,9 +323,12 @@ class FunctionComparer {
   const SledOf& site_of_;
   const SledOf& sled_of_;
   const Substitutions& substitutions_;
-  std::set<std::uint64_t> visited_;  // in the original, on the proven ways
+  std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
+  std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
+  std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
+  std::size_t nops_;                 // that may still be passed
   std::string why_;
   ComparedCode result_;
 };

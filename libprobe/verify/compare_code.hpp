@@ -31,6 +31,7 @@ struct ComparedCode {
   // as [begin, end).
   std::vector<std::pair<VirtAddr, VirtAddr>> proven;
   std::vector<Finding> findings;  // rule verify-code
+  std::vector<VirtAddr> passed;   // where execution is in the result on the proven ways
   // Site -> bytes by which the stack pointer is lower at its sled than at the site.
   std::map<std::uint64_t, std::int64_t> lower;
 };

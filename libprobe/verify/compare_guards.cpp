@@ -12,6 +12,7 @@
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
+#include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/site_checks.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -67,6 +68,7 @@ class GuardComparer {
     }
     image_.compare_segments();
     image_.compare_unwind();
+    compare_stub_symbols(before_, after_, {}, out_);  // none is new
     image_.compare_bytes();
     return std::move(out_);
   }

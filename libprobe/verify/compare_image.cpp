@@ -10,6 +10,7 @@
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/unwind_index.hpp"
+#include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -122,37 +123,13 @@ void ImageComparer::allow_headers() {
     // What stood behind the program headers may have made room for one more.
     const bool made_room = gone && section.allocated() && !section.executable() &&
                            section.type != SHT_NOBITS && same_contents(section, *moved);
+    // compare_stub_symbols() looks at a table that moved.
     const bool symbols = section.type == SHT_SYMTAB && moved != nullptr &&
-                         moved->offset == section.offset && same_symbols(section, *moved);
+                         (gone || same_symbols(before_, after_, section));
     if (made_room || symbols) {
       allowed_.push_back({section.offset.value, section.offset.value + section.size.value});
     }
   }
-}
-
-// Each symbol is what it was, and follows its section where that has moved.
-bool ImageComparer::same_symbols(const Section& old, const Section& now) const {
-  const auto a = before_.symbol_table(old);
-  const auto b = after_.symbol_table(now);
-  if (!a || !b || a->size() != b->size()) return false;
-  for (std::uint32_t i = 0; i < a->size(); ++i) {
-    const Symbol x = a->at(i);
-    const Symbol y = b->at(i);
-    if (x.name_offset != y.name_offset || x.type != y.type || x.binding != y.binding ||
-        x.other != y.other || x.shndx != y.shndx || x.reserved_shndx != y.reserved_shndx) {
-      return false;
-    }
-    const Section* from = x.in_section() ? before_.section_at(x.shndx) : nullptr;
-    const Section* to = x.in_section() ? after_.section_at(x.shndx) : nullptr;
-    // Linkers give symbols outside of any section, __ehdr_start, some section's number.
-    const bool inside = from != nullptr && to != nullptr && x.value >= from->addr &&
-                        x.value.value - from->addr.value <= from->size.value;
-    const std::uint64_t moved_by = inside ? to->addr.value - from->addr.value : 0;
-    // The base's becomes as empty as the base.
-    const bool emptied = y.size.value == 0 && to != nullptr && to->size.value == 0;
-    if (y.value.value - x.value.value != moved_by || (x.size != y.size && !emptied)) return false;
-  }
-  return true;
 }
 
 bool ImageComparer::same_contents(const Section& old, const Section& now) const {

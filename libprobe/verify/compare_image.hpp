@@ -42,7 +42,6 @@ class ImageComparer {
   [[nodiscard]] static Bytes texts_of(const ElfFile& file, std::uint32_t type);
   void unwind_differs(VirtAddr at);
   void allow_headers();
-  [[nodiscard]] bool same_symbols(const Section& old, const Section& now) const;
   [[nodiscard]] bool same_contents(const Section& old, const Section& now) const;
   bool same_bytes(std::uint64_t begin, std::uint64_t end);
   [[nodiscard]] bool is_new_room(std::uint64_t offset) const;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/code/flow.hpp"
@@ -12,6 +11,7 @@
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
+#include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -30,6 +30,7 @@ class SledComparer {
     if (pair_probes()) {
       compare_functions();
       compare_arguments();
+      compare_stub_symbols(before_, after_, passed_, out_);
     }
     image_.compare_segments();
     image_.compare_unwind();
@@ -83,15 +84,28 @@ class SledComparer {
       return lookup(sled_of_site_, at) ? std::optional(at) : std::nullopt;
     };
     const SledOf sled_of = [&](VirtAddr at) { return lookup(site_of_sled_, at); };
-    std::set<VirtAddr> seen;
+    // A function is decoded once, however many sites it has.
+    VirtAddr compared_to{};
     for (const VirtAddr site : sites) {
+      if (site < compared_to) continue;
       const auto flow = flows->function_of(site);
-      if (!flow || !seen.insert(flow->function.start).second) continue;
+      if (!flow) continue;
+      compared_to = flow->end();
       ComparedCode compared = compare_code(*flow, before_, after_, site_of, sled_of);
       std::ranges::move(compared.findings, std::back_inserter(out_));
       lower_.merge(compared.lower);
       for (const auto& [begin, end] : compared.proven)
         image_.allow(begin, Size{end.value - begin.value});
+      keep_passed(compared.passed, flow->function.name);
+    }
+  }
+
+  void keep_passed(const std::vector<VirtAddr>& passed, const std::string& function) {
+    const Section* stubs = after_.section(kSledSection);
+    for (const VirtAddr at : passed) {
+      const bool inside =
+          stubs != nullptr && in_range(at.value, stubs->addr.value, stubs->size.value);
+      if (inside) passed_.emplace(at, function);
     }
   }
 
@@ -118,6 +132,7 @@ class SledComparer {
   std::map<VirtAddr, VirtAddr> sled_of_site_;
   std::map<VirtAddr, VirtAddr> site_of_sled_;
   std::map<std::uint64_t, std::int64_t> lower_;
+  PassedInStubs passed_;
   std::vector<Finding> out_;
   ImageComparer image_{before_, after_, out_};
 };

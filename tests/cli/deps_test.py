@@ -240,26 +240,26 @@ t.same("--root: no such folder", 2, t.run("list", "--deps", "--root", "missing",
 # --- Another system under a folder ----------------------------------------------------------------
 
 # Its configuration includes a glob; its links are absolute; nothing of this system may be used.
-library("root/opt/far/libfar.so.1.0", soname="libfar.so.1", probe="far")
-library("root/opt/near/libnear.so", "root/opt/far/libfar.so.1.0", probe="near",
+library("sysroot/opt/far/libfar.so.1.0", soname="libfar.so.1", probe="far")
+library("sysroot/opt/near/libnear.so", "sysroot/opt/far/libfar.so.1.0", probe="near",
         calls=["libfar"])
-os.makedirs("root/usr/lib")
-os.symlink("/opt/far/libfar.so.1.0", "root/usr/lib/libfar.so.1")
-os.makedirs("root/etc/conf.d")
-write("root/etc/ld.so.conf", b"# folders\n\tinclude conf.d/*.conf # and no more\nhwcap 0 nothing\n")
-write("root/etc/conf.d/b.conf", b"/opt/near/ \ninclude /etc/ld.so.conf\n")
-write("root/etc/conf.d/.hidden.conf", b"/nowhere\n")
-os.makedirs("root/bin")
-program("root/bin/app", "-Lroot/opt/near", "-lnear", "-Wl,-rpath-link,root/usr/lib",
+os.makedirs("sysroot/usr/lib")
+os.symlink("/opt/far/libfar.so.1.0", "sysroot/usr/lib/libfar.so.1")
+os.makedirs("sysroot/etc/conf.d")
+write("sysroot/etc/ld.so.conf", b"# folders\n\tinclude conf.d/*.conf # and no more\nhwcap 0 nothing\n")
+write("sysroot/etc/conf.d/b.conf", b"/opt/near/ \ninclude /etc/ld.so.conf\n")
+write("sysroot/etc/conf.d/.hidden.conf", b"/nowhere\n")
+os.makedirs("sysroot/bin")
+program("sysroot/bin/app", "-Lsysroot/opt/near", "-lnear", "-Wl,-rpath-link,sysroot/usr/lib",
         calls=["libnear"])
-found, by, result = listed("root/bin/app", "--root", "root")
-t.same("--root", {"libnear.so": f"{HERE}/root/opt/near/libnear.so",
-                  "libfar.so.1": f"{HERE}/root/opt/far/libfar.so.1.0", "libc.so.6": None,
+found, by, result = listed("sysroot/bin/app", "--root", "sysroot")
+t.same("--root", {"libnear.so": f"{HERE}/sysroot/opt/near/libnear.so",
+                  "libfar.so.1": f"{HERE}/sysroot/opt/far/libfar.so.1.0", "libc.so.6": None,
                   "/lib64/ld-linux-x86-64.so.2": None}, found)
-t.same("--root: probes", {"root/bin/app": ("", []),
-                          f"{HERE}/root/opt/near/libnear.so": ("root/bin/app", ["near"]),
-                          f"{HERE}/root/opt/far/libfar.so.1.0":
-                          (f"{HERE}/root/opt/near/libnear.so", ["far"])}, probes(result))
+t.same("--root: probes", {"sysroot/bin/app": ("", []),
+                          f"{HERE}/sysroot/opt/near/libnear.so": ("sysroot/bin/app", ["near"]),
+                          f"{HERE}/sysroot/opt/far/libfar.so.1.0":
+                          (f"{HERE}/sysroot/opt/near/libnear.so", ["far"])}, probes(result))
 # A cross compiler's folder is such a system.
 cross = "aarch64-linux-gnu"
 if shutil.which(f"{cross}-gcc") and os.path.isdir(f"/usr/{cross}/lib"):

@@ -1,15 +1,19 @@
-// libFuzzer over list, audit and the plan of fix, on bytes in memory. Beyond "no crash", each
-// planned rewrite must survive the check that the tool itself makes, and a second one must have
-// nothing left to do.
+// libFuzzer over list, audit, diff and the plans of fix and sled, on bytes in memory. Beyond "no
+// crash", each planned rewrite must survive the check that the tool itself makes, and a second one
+// must have nothing left to do.
 
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 
+#include "libprobe/audit/consumers/consumers.hpp"
+#include "libprobe/audit/diff.hpp"
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/audit/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/fix.hpp"
+#include "libprobe/rewrite/sled/sled.hpp"
+#include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/verify/compare.hpp"
 
 namespace {
@@ -57,6 +61,24 @@ void fix_and_check(const ElfFile& before, const ProbeFile& probes, const FixOpti
   require(left.empty(), "a second fix must change nothing", left);
 }
 
+// Of both kinds, with a guard wherever the kind may need one.
+void sled_and_check(const ElfFile& before, const ProbeFile& probes) {
+  for (const SledKind kind : {SledKind::nop10, SledKind::nop5}) {
+    const auto sleds = plan_sleds(before, probes, {.kind = kind, .selected = {}});
+    require(sleds || sleds.error().code != ErrorCode::internal, "sleds must not contradict",
+            sleds ? "" : sleds.error().message);
+    if (!sleds || sleds->plan.empty()) continue;
+    const auto output = apply(sleds->plan, before.source());
+    require(output.has_value(), "a plan must apply", output ? "" : output.error().message);
+    const auto after = ElfFile::open(borrowed_source(*output));
+    require(after.has_value(), "the result must open", after ? "" : after.error().message);
+    const auto findings = compare(before, *after, {});
+    require(findings.empty(), "sleds must verify",
+            findings.empty() ? "" : findings.front().rule + ": " + findings.front().message);
+    require(plan_undo(*after).has_value(), "sleds must come out again", "");
+  }
+}
+
 // `reprobe verify` takes any two files: here one that differs in a field's worth of bytes, at a
 // place that the input itself names.
 void compare_with_changed(const ElfFile& before) {
@@ -69,7 +91,12 @@ void compare_with_changed(const ElfFile& before) {
   for (std::size_t at = sum % changed.size(), left = 4; left > 0 && at < changed.size(); --left)
     changed[at++] ^= static_cast<std::byte>(sum >> (8 * left + 24));
   const auto after = ElfFile::open(memory_source(std::move(changed)));
-  if (after) static_cast<void>(compare(before, *after, {}));
+  if (!after) return;
+  static_cast<void>(compare(before, *after, {}));
+  ProbeSurface old, now;
+  for (const Probe& probe : read_probes(before).probes) old.add(probe);
+  for (const Probe& probe : read_probes(*after).probes) now.add(probe);
+  static_cast<void>(diff(old, now));
 }
 
 }  // namespace
@@ -79,7 +106,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!file) return 0;
   const ProbeFile probes = read_probes(*file);
   static_cast<void>(audit(*file, probes));
+  static_cast<void>(consumer_verdicts(*file, probes));
   compare_with_changed(*file);
+  sled_and_check(*file, probes);
   fix_and_check(*file, probes, {}, false);
   // The tool's other ways of asking for a repair.
   fix_and_check(*file, probes, {.remove_ambiguous = true, .selected = {}}, true);

@@ -1,11 +1,14 @@
 #!/bin/bash
 # fuzz_test.sh SOURCE BUILD [SECONDS]: builds the fuzz target of the tree SOURCE in the folder
 # BUILD, replays the inputs that once found something and files that are costly to read, then fuzzes
-# for a short while (default 30 s) from small valid files. What it finds is kept in BUILD/found.
+# from small valid files: SECONDS long with a new seed or, without SECONDS, a number of runs with
+# always the same seed, so that the same tree gives the same answer twice. What it finds is kept in
+# BUILD/found.
 set -uo pipefail
 source=$(realpath "$1")
 build=$2
-seconds=${3:-30}
+length=(-seed=1 -runs=4000)
+[ $# -lt 3 ] || length=(-max_total_time="$3")
 
 skip() { echo "SKIP: $*"; exit 77; }
 
@@ -49,10 +52,11 @@ replay() {  # replay SECONDS MIB FILE...
   echo "ok: $#: ${*##*/}" | cut -c1-78
 }
 replay 10 2048 "$source"/tests/fuzz/corpus/* seeds/*
-# Each takes a second or two. Without what keeps one cheap it takes more than 30 times that.
-for file in costly/*; do replay 20 512 "$file"; done
+# Each takes up to ten seconds and some 100 MiB, beside what the sanitizer holds back. Without what
+# keeps one cheap it takes more than 30 times that.
+for file in costly/*; do replay 60 1024 "$file"; done
 
-if ! tests/fuzz/fuzz_file -max_total_time="$seconds" -print_final_stats=1 "${limits[@]}" run \
+if ! tests/fuzz/fuzz_file "${length[@]}" -print_final_stats=1 "${limits[@]}" run \
   "$source/tests/fuzz/corpus" seeds >fuzz.log 2>&1; then
   tail -n 60 fuzz.log
   echo "FAILED: the input is in $build/found"

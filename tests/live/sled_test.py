@@ -101,10 +101,47 @@ def stops(file, command):
         out.write("\n".join(script) + "\n")
     said = run("gdb", "-nx", "-batch", "-x", path, "--args", *command)
     text = said.stdout.partition("\nstop ")[2]
-    # Where the innermost frame is has a name in the function only: sleds have no symbols.
-    text = re.sub(r"^#0 .*$", "#0", text, flags=re.M)
+    # The stub is named after its function. gdb 13 takes a suffix for one that Ada compilers add, and
+    # demangles that of a C++ name.
+    text = re.sub(r"^(#\d+  .*)\[(\w+)\]", r"\1.\2", text, flags=re.M)
+    text = re.sub(r"^(#0  .*?)(\.sled| \[clone \.sled\])(?= \(\))", r"\1", text, flags=re.M)
     return [line for line in text.splitlines()
             if re.match(r"#|0x|stop|[a-z]+$", line)], said.stderr[-300:]
+
+
+def functions(file):
+    """(start, size, name) of each function that readelf finds in .symtab."""
+    table = run("readelf", "-sW", file).stdout.partition("'.symtab'")[2]
+    found = re.findall(r"^ *\d+: (\w+) +(\d+) FUNC +\S+ +\S+ +\d+ (\S+)$", table, re.M)
+    return [(int(start, 16), int(size), name) for start, size, name in found]
+
+
+def names_at(symbols, address):
+    return {name for start, size, name in symbols if start <= address < start + size}
+
+
+def check_names(checks, what, file, out):
+    """Every stub has its function's name, or, where the copy of a large table is too much, none."""
+    old, new = functions(file), functions(out)
+    added = [symbol for symbol in new if symbol[2].endswith(".sled")]
+    checks.equal(f"{what}: the other symbols", [s for s in new if s not in added], old)
+    limit = 65536 + 64 * len(notes(file))
+    grown = os.path.getsize(out) - os.path.getsize(file)
+    checks.true(f"{what}: growth", grown <= limit, f"{grown} of {limit}")
+    if not added:
+        # All of the table and the stubs' entries, which are more than a tenth of the limit.
+        size = sum(int(s, 16) for s in re.findall(
+            r"\.(?:sym|str)tab +\S+ +\w+ \w+ (\w+)", run("readelf", "-SW", file).stdout))
+        checks.true(f"{what}: no names only where there is no room", grown + size > limit * 0.9,
+                    f"{grown} + {size} of {limit}")
+        return
+    wrong = []
+    for before, after in zip(notes(file), notes(out)):
+        wanted = {name + ".sled" for name in names_at(old, before[3])}
+        found = names_at(new, after[3])
+        if before[3] != after[3] and wanted and not (len(found) == 1 and found <= wanted):
+            wrong.append((before, wanted, found))
+    checks.equal(f"{what}: names of the stubs", wrong, [])
 
 
 def sled(reprobe, file, out, kind, guard):
@@ -135,6 +172,7 @@ def check_program(checks, reprobe, folder, name, tracing):
         moved = sum(a[3] != b[3] for a, b in zip(notes(file), notes(out)))
         checks.true(f"{what}: most sites have sleds", moved * 10 >= len(notes(file)) * 7,
                     made.stderr)
+        check_names(checks, what, file, out)
         said = run(out, *command[1:])
         checks.equal(f"{what}: untraced", (said.returncode, said.stdout, said.stderr),
                      (0, expected.stdout, expected.stderr))
@@ -155,6 +193,51 @@ def check_program(checks, reprobe, folder, name, tracing):
         checks.true(f"{what}: undo", back.returncode == 0, back.stderr)
         with open(out + ".back", "rb") as a, open(file, "rb") as b:
             checks.true(f"{what}: undo gives the original", a.read() == b.read())
+
+
+def check_forged(checks, reprobe, file, out):
+    """verify finds each byte of the new symbols that is another."""
+    table = re.search(r"\] \.symtab +SYMTAB +\w+ (\w+) (\w+) 18 +\d+ +(\d+)",
+                      run("readelf", "-SW", out).stdout)
+    names = re.search(r"\] \.strtab +STRTAB +\w+ (\w+) (\w+)", run("readelf", "-SW", out).stdout)
+    at, size, first_global = int(table[1], 16), int(table[2], 16), int(table[3])
+    end_of_names = int(names[1], 16) + int(names[2], 16)
+    places = {"old symbol": at + 24 * 2 + 8, "last global": at + size - 24 + 8,
+              "old name": int(names[1], 16) + 1, "new name": end_of_names - 4,
+              **{f"byte {i} of a stub's": at + 24 * (first_global - 1) + i for i in range(24)}}
+    with open(out, "rb") as whole:
+        good = whole.read()
+    for what, place in places.items():
+        with open(out + ".forged", "wb") as forged:
+            forged.write(good[:place] + bytes([good[place] ^ 1]) + good[place + 1:])
+        said = run(reprobe, "verify", file, out + ".forged")
+        checks.true(f"verify: {what} differs", said.returncode == 1 and
+                    "verify-section" in said.stdout, said.stdout + said.stderr)
+
+
+STRIPS = ("strip -g", "strip", "eu-strip", "llvm-strip-14", "llvm-strip-19 --strip-debug")
+
+
+def check_stripped(checks, reprobe, folder):
+    """Tools that strip a file understand it with sleds; what they leave runs and has its probes."""
+    file = os.path.join(folder, "to-strip")
+    out = file + ".sled"
+    run("gcc", "-O2", "-g", os.path.join(PROGRAMS, "work.c"), "-o", file)
+    expected = run(file, "40").stdout
+    checks.true("strip: sled", sled(reprobe, file, out, "nop10", "auto").returncode == 0)
+    check_forged(checks, reprobe, file, out)
+    sleds = notes(out)
+    for tool in STRIPS:
+        made = run(*tool.split(), "-o", out + ".stripped", out)
+        checks.true(f"{tool}: strips", made.returncode == 0 and not made.stderr, made.stderr)
+        said = run(out + ".stripped", "40")
+        checks.equal(f"{tool}: prints", (said.returncode, said.stdout), (0, expected))
+        # llvm-strip drops the notes: reprobe audit warns of that.
+        checks.equal(f"{tool}: notes", notes(out + ".stripped"),
+                     [] if tool == "llvm-strip-14" else sleds)
+        if "-g" in tool or "debug" in tool:
+            checks.equal(f"{tool}: symbols", sorted(functions(out + ".stripped")),
+                         sorted(functions(out)))
 
 
 def rules(said):
@@ -178,6 +261,7 @@ def main():
         for name in BUILDS:
             if len(sys.argv) == 2 or name in sys.argv[2:]:
                 check_program(checks, os.path.abspath(sys.argv[1]), folder, name, tracing)
+        check_stripped(checks, os.path.abspath(sys.argv[1]), folder)
     print(f"{checks.passed} checks passed, {checks.failures} failed")
     return 1 if checks.failures else 0
 

@@ -37,12 +37,13 @@ Result<void> repair_order(FixState& state) {
   }
 
   // The notes and a section behind .probes change places: two numbers change, and only sections
-  // that are not loaded, so that no loaded symbol has to follow.
+  // that are not loaded, so that no loaded symbol has to follow. Another of the notes' name, which
+  // is not read as notes, would be taken for them.
   std::string why = "no section behind .probes can change places with the notes";
   std::size_t tries = 0;
   for (const Section& other : state.file.sections().subspan(probes->index)) {
     const std::uint32_t place = state.headers.place_of(other.index);
-    if (other.allocated() || place <= probes->index) continue;
+    if (other.allocated() || place <= probes->index || other.name == kStapsdtSection) continue;
     if (++tries > kMostTries) break;
     SectionTable headers = state.headers;
     const auto done =

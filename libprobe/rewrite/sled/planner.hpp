@@ -105,6 +105,8 @@ class SledPlanner {
 
   // `sites`: those in the function, ascending, each once.
   void add(const FunctionFlow& flow, std::span<const VirtAddr> sites);
+  // Stubs so far: those of a function follow those of the functions before it.
+  [[nodiscard]] std::size_t stubs() const { return plan_.stubs.size(); }
   void refuse(VirtAddr site, std::string reason, std::string detail = {});
 
   // Sorted by address.

@@ -10,6 +10,7 @@
 #include "libprobe/rewrite/sled/emit.hpp"
 #include "libprobe/rewrite/sled/sled_notes.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
+#include "libprobe/rewrite/sled/stub_symbols.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/unwind.hpp"
 
@@ -20,6 +21,8 @@ constexpr Size kRoomAlign{16};
 constexpr std::uint64_t kTableAlign = 8;
 constexpr Size kWord{8};
 constexpr std::string_view kDebugFrame = ".debug_frame";
+// What a file may grow by before its symbol table stays as it is: that has to be copied.
+constexpr std::uint64_t kMostGrown = 65536, kMostGrownOfSite = 64;
 
 tl::unexpected<Error> refuse(std::string why, std::string hint) {
   return fail(ErrorCode::refused, "", std::move(why), std::move(hint));
@@ -94,6 +97,7 @@ class SledMaker {
       std::size_t next = i + 1;
       while (next < wanted.size() && wanted[next] < flow->end()) ++next;
       planner.add(*flow, std::span(wanted).subspan(i, next - i));
+      functions_.resize(planner.stubs(), flow->function.name);
       i = next;
     }
     result_.sleds = std::move(planner).finish();
@@ -105,7 +109,13 @@ class SledMaker {
     rules.kind = options_.kind;
     rules.needs_guard = [this](const FunctionFlow& flow, VirtAddr) {
       if (options_.guard != GuardMode::automatic) return options_.guard == GuardMode::always;
-      return may_use_red_zone(file_, flow.function).may_use;
+      // Asked for each site, decoded for each function.
+      const std::pair function{flow.function.start, flow.end()};
+      if (guard_of_ != function) {
+        guard_of_ = function;
+        guarded_ = may_use_red_zone(file_, flow.function).may_use;
+      }
+      return guarded_;
     };
     rules.arguments_fit = [this](VirtAddr site, std::int64_t lower) {
       return std::ranges::all_of(sites_.at(site), [&](const Probe* probe) {
@@ -124,6 +134,8 @@ class SledMaker {
     // At any address the stubs have the same pieces; only the gaps between them differ.
     const auto draft = emit_sleds(file_, result_.sleds, options_.kind, first_code());
     if (!draft) return tl::unexpected(draft.error());
+    base_ = probes_.base.value_or(VirtAddr{0});
+    if (draft->stubs.empty()) return finish(*headers, *draft);  // all of them in place
     const auto sizes = unwind_.sizes(unwind_stubs(*draft));
     if (!sizes) return tl::unexpected(sizes.error());
     Size wanted = stubs_size(result_.sleds, options_.kind);
@@ -135,7 +147,6 @@ class SledMaker {
     if (!sleds) return tl::unexpected(sleds.error());
     auto done = fill_room(*headers, *room, *sleds, *sizes);
     if (!done) return done;
-    base_ = probes_.base.value_or(VirtAddr{0});
     if (base_is_far(*room, sleds->sites.size())) {
       done = move_base(result_.plan, *headers, file_, {room->address, room->offset});
       if (!done) return done;
@@ -164,6 +175,7 @@ class SledMaker {
                          const UnwindSizes& sizes) {
     RoomContents contents;
     contents.bytes = sleds.code;
+    code_section_ = static_cast<std::uint32_t>(headers.size());
     std::vector<Section> sections{section(kSledSection, SHF_ALLOC | SHF_EXECINSTR, room.address,
                                           Size{sleds.code.size()}, kRoomAlign)};
     const auto pad = [&] {
@@ -228,6 +240,8 @@ class SledMaker {
     for (const auto& [site, moved] : sleds.sites) result_.moved.emplace(site, moved.sled);
     done = write_debug_frame(headers);
     if (!done) return done;
+    done = write_symbols(headers, sleds);
+    if (!done) return done;
     auto record = make_undo(result_.plan, file_.source());
     if (!record) return tl::unexpected(record.error());
     done = append_section(headers, kUndoSection, std::move(*record), Size{1});
@@ -249,6 +263,30 @@ class SledMaker {
     auto done = headers.set(*old, SectionField::offset, offset->value, "it has grown");
     if (!done) return done;
     return headers.set(*old, SectionField::size, size.value, "it has grown");
+  }
+
+  // Where they fit what the file may grow by.
+  Result<void> write_symbols(SectionTable& headers, const EmittedSleds& sleds) {
+    std::vector<StubSymbol> stubs;
+    for (std::size_t i = 0; i < sleds.stubs.size(); ++i) {
+      stubs.push_back({sleds.stubs[i].start, sleds.stubs[i].size, functions_[i]});
+    }
+    const auto symbols = SymbolsWithStubs::of(file_, result_.plan, stubs, code_section_);
+    const std::uint64_t most = kMostGrown + kMostGrownOfSite * sites_.size();
+    if (!symbols || grown(headers) + symbols->size().value > most) return {};
+    return symbols->append(result_.plan, headers);
+  }
+
+  // At most, by everything but the symbols.
+  [[nodiscard]] std::uint64_t grown(const SectionTable& headers) const {
+    constexpr std::uint64_t kRecord = 256;    // of the undo record and its section, without ranges
+    constexpr std::uint64_t kNewNames = 256;  // of sections
+    std::uint64_t bytes = result_.plan.appended().size() + kRecord + kNewNames;
+    // A range of the record: its distance and its size, and the old bytes.
+    for (const Edit& edit : result_.plan.edits()) bytes += 2 * 5 + edit.before.size();
+    bytes += (headers.size() + 1) * file_.header().shentsize;
+    const Section* names = file_.section_at(static_cast<std::uint32_t>(file_.header().shstrndx));
+    return bytes + (names == nullptr ? 0 : names->size.value);
   }
 
   // The records that the file has, up to where new ones can begin.
@@ -289,7 +327,11 @@ class SledMaker {
   const Section& notes_;
   UnwindWriter unwind_;
   Sites sites_;
-  VirtAddr base_;  // of all notes
+  std::optional<std::pair<VirtAddr, VirtAddr>> guard_of_;  // the function of `guarded_`
+  bool guarded_{};
+  std::vector<std::string> functions_;  // of each stub, its function's name
+  std::uint32_t code_section_{};        // the stubs' section header
+  VirtAddr base_;                       // of all notes
   Bytes old_debug_frame_;
   Bytes debug_frame_;  // of the stubs
   std::optional<std::pair<VirtAddr, Bytes>> table_edit_;

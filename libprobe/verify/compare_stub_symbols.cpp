@@ -1,0 +1,170 @@
+#include "libprobe/verify/compare_stub_symbols.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "libprobe/notes/stapsdt.hpp"
+#include "libprobe/rewrite/sled/stub_symbols.hpp"
+#include "libprobe/verify/verify_finding.hpp"
+
+namespace reprobe {
+namespace {
+
+// What it was, and at its section's new place where that has moved.
+bool same_symbol(const ElfFile& before, const ElfFile& after, const Symbol& x, const Symbol& y) {
+  if (x.name_offset != y.name_offset || x.type != y.type || x.binding != y.binding ||
+      x.other != y.other || x.shndx != y.shndx || x.reserved_shndx != y.reserved_shndx) {
+    return false;
+  }
+  const Section* from = x.in_section() ? before.section_at(x.shndx) : nullptr;
+  const Section* to = x.in_section() ? after.section_at(x.shndx) : nullptr;
+  // Linkers give symbols outside of any section, __ehdr_start, some section's number.
+  const bool inside = from != nullptr && to != nullptr && x.value >= from->addr &&
+                      x.value.value - from->addr.value <= from->size.value;
+  const std::uint64_t moved_by = inside ? to->addr.value - from->addr.value : 0;
+  // The base's becomes as empty as the base.
+  const bool emptied = inside && y.size.value == 0 && to->size.value == 0;
+  return y.value.value - x.value.value == moved_by && (x.size == y.size || emptied);
+}
+
+// A table that was copied to the end of the file.
+class MovedTable {
+ public:
+  MovedTable(const ElfFile& before, const ElfFile& after, const Section& old, const Section& now,
+             const PassedInStubs& passed)
+      : before_(before), after_(after), old_(old), now_(now), passed_(passed) {}
+
+  // What is wrong, or "".
+  std::string check() {
+    const auto a = before_.symbol_table(old_);
+    const auto b = after_.symbol_table(now_);
+    if (!a || !b || b->size() <= a->size()) return "cannot be read, or have not grown";
+    added_ = b->size() - a->size();
+    if (now_.type != SHT_SYMTAB || now_.link != old_.link || now_.flags != old_.flags ||
+        now_.info != old_.info + added_ || old_.info > a->size()) {
+      return "have a header that does not fit them";
+    }
+    for (std::uint32_t i = 0; i < a->size(); ++i) {
+      const std::uint32_t at = i < old_.info ? i : i + added_;
+      if (!same_symbol(before_, after_, a->at(i), b->at(at))) {
+        return fmt::format("lack symbol {} of the original", i);
+      }
+    }
+    for (std::uint32_t i = 0; i < added_; ++i) {
+      const Symbol symbol = b->at(old_.info + i);
+      if (!names_a_stub(symbol, b->name(symbol))) {
+        return fmt::format("have symbol {}, which names no stub", old_.info + i);
+      }
+    }
+    if (!all_named()) return "do not name every stub";
+    if (!old_place_unchanged()) return "were something else where they stood";
+    return names_grew() ? "" : "have other names than the original's and the stubs'";
+  }
+
+ private:
+  // A local function in the section of the stubs, apart from the others, over code that execution
+  // in the function passes, from its first byte on.
+  bool names_a_stub(const Symbol& symbol, std::string_view name) {
+    const Section* section = symbol.in_section() ? after_.section_at(symbol.shndx) : nullptr;
+    if (section == nullptr || section->name != kSledSection || symbol.type != STT_FUNC ||
+        symbol.binding != STB_LOCAL || symbol.other != 0 || symbol.size.value == 0 ||
+        !name.ends_with(kStubSuffix)) {
+      return false;
+    }
+    const auto end = checked_add(symbol.value.value, symbol.size.value);
+    if (!end || symbol.value < section->addr || *end > section->addr.value + section->size.value) {
+      return false;
+    }
+    names_.insert(name);
+    name.remove_suffix(kStubSuffix.size());
+    const auto first = passed_.find(symbol.value);
+    if (first == passed_.end()) return false;
+    for (auto at = first; at != passed_.end() && at->first.value < *end; ++at) {
+      if (at->second != name || !named_.insert(at->first).second) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool all_named() const {
+    return std::ranges::all_of(
+        passed_, [&](const auto& at) { return at.second.empty() || named_.contains(at.first); });
+  }
+
+  // The old table is left behind as it was, or with the changes that the copy has.
+  [[nodiscard]] bool old_place_unchanged() const {
+    const auto before = before_.contents(old_);
+    const auto left = after_.source().slice(old_.offset, old_.size, "the old symbols");
+    const auto copy = after_.contents(now_);
+    const std::uint64_t entry = old_.entsize.value;
+    if (!before || !left || !copy || entry == 0 || now_.entsize != old_.entsize) return false;
+    for (std::uint64_t i = 0; (i + 1) * entry <= old_.size.value; ++i) {
+      const auto at = [&](ByteView bytes, std::uint64_t index) {
+        return bytes.subspan(static_cast<std::size_t>(index * entry),
+                             static_cast<std::size_t>(entry));
+      };
+      const ByteView found = at(*left, i);
+      if (!std::ranges::equal(found, at(*before, i)) &&
+          !std::ranges::equal(found, at(*copy, i < old_.info ? i : i + added_))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The old names where they were, and each new one once behind them.
+  [[nodiscard]] bool names_grew() const {
+    const Section* old = before_.section_at(old_.link);
+    const Section* now = after_.section_at(now_.link);
+    if (old == nullptr || now == nullptr || now->type != SHT_STRTAB) return false;
+    const auto a = before_.contents(*old);
+    const auto b = after_.contents(*now);
+    if (!a || !b || b->size() < a->size() || !std::ranges::equal(*a, b->first(a->size()))) {
+      return false;
+    }
+    std::uint64_t size = a->size();
+    for (const std::string_view name : names_) size += name.size() + 1;
+    return size == b->size();
+  }
+
+  const ElfFile& before_;
+  const ElfFile& after_;
+  const Section& old_;
+  const Section& now_;
+  const PassedInStubs& passed_;
+  std::uint32_t added_{};
+  std::set<VirtAddr> named_;  // addresses of passed_ that a symbol covers
+  std::set<std::string_view> names_;
+};
+
+}  // namespace
+
+bool same_symbols(const ElfFile& before, const ElfFile& after, const Section& old) {
+  const Section* now = after.section_at(old.index);
+  if (now == nullptr) return false;
+  const auto a = before.symbol_table(old);
+  const auto b = after.symbol_table(*now);
+  if (!a || !b || a->size() != b->size()) return false;
+  for (std::uint32_t i = 0; i < a->size(); ++i) {
+    if (!same_symbol(before, after, a->at(i), b->at(i))) return false;
+  }
+  return true;
+}
+
+void compare_stub_symbols(const ElfFile& before, const ElfFile& after, const PassedInStubs& passed,
+                          std::vector<Finding>& out) {
+  for (const Section& old : before.sections()) {
+    const Section* now = after.section_at(old.index);
+    if (old.type != SHT_SYMTAB || (now != nullptr && now->offset == old.offset)) continue;
+    const std::string why =
+        now == nullptr ? "are gone" : MovedTable(before, after, old, *now, passed).check();
+    if (!why.empty()) {
+      out.push_back(
+          verify_finding("verify-section", fmt::format("the symbols of {} {}", old.name, why)));
+    }
+  }
+}
+
+}  // namespace reprobe

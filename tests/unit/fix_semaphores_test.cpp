@@ -1,0 +1,83 @@
+// What repairs make of .probes and of the counters in notes.
+// For both classes and byte orders.
+
+#include "repaired_file.hpp"
+
+namespace reprobe::test {
+
+TEST_CASE("semaphore-section: .probes is added behind the counters, before the notes") {
+  for (const auto& kind : kinds()) {
+    CAPTURE(kind.is64, kind.order == std::endian::big);
+    Program program(kind);
+    program.counters = ".data";
+    program.notes = {program.note("one", kData + 2)};
+    const auto [fix, bytes] = repair(program.build(), only("semaphore-section"));
+    CHECK(rules(fix) == Rules{"semaphore-section"});
+    const ElfFile after = open(bytes);
+    const Section* probes = after.section(".probes");
+    REQUIRE(probes != nullptr);
+    CHECK(probes->size == Size{0});
+    CHECK(probes->index < after.section(".note.stapsdt")->index);
+    CHECK(probes->index > program.text);
+    // bcc's formula.
+    const std::uint64_t at = kData + 2 - probes->addr.value + probes->offset.value;
+    CHECK(FileOffset{at} == after.offset_of(VirtAddr{kData + 2}));
+  }
+}
+
+TEST_CASE("semaphores: a field that points nowhere is corrected from the symbol, or cleared") {
+  struct Case {
+    std::uint64_t field;
+    bool has_symbol;
+    std::uint64_t wanted;
+    Rules rules;
+  };
+  const auto c = GENERATE(values<Case>({
+      {2, true, kData + 4, {"semaphore-dangling"}},
+      {2, false, 0, {"semaphore-dangling"}},
+      {0x7fff0000, false, 0, {"semaphore-dangling"}},
+      {kText + 4, false, 0, {"semaphore-dangling"}},
+      {0, true, kData + 4, {"semaphore-undefined"}},
+      {0, false, 0, {}},
+      {kData + 4, true, kData + 4, {}},
+      {kData + 2, true, kData + 2, {}},       // a counter, if another one than the symbol's
+      {kRodata + 2, false, kRodata + 2, {}},  // somewhere: a debugger can raise it
+  }));
+  for (const auto& kind : kinds()) {
+    CAPTURE(kind.is64, kind.order == std::endian::big, c.field, c.has_symbol);
+    Program program(kind);
+    program.notes = {program.note("one", c.field)};
+    if (c.has_symbol) {
+      program.symbols = {
+          {.name = "p_one_semaphore", .value = kData + 4, .size = 2, .type = STT_OBJECT}};
+    }
+    FixOptions options;
+    options.repairs = RepairChoice::of({}, std::vector<std::string>{"base-delta"}).value();
+    const auto [fix, bytes] = repair(program.build(), options);
+    CHECK(rules(fix) == c.rules);
+    CHECK(read_probes(open(bytes)).probes[0].note.semaphore == VirtAddr{c.wanted});
+  }
+}
+
+TEST_CASE("semaphore-conflict: the counter that the symbol names wins") {
+  Program program({});
+  program.notes = {program.note("one", kData) + program.note("one", kData + 4)};
+  SECTION("with the symbol") {
+    program.symbols = {
+        {.name = "p_one_semaphore", .value = kData + 4, .size = 2, .type = STT_OBJECT}};
+    const auto [fix, bytes] = repair(program.build(), only("semaphore-conflict"));
+    CHECK(rules(fix) == Rules{"semaphore-conflict"});
+    for (const Probe& probe : read_probes(open(bytes)).probes) {
+      CHECK(probe.note.semaphore == VirtAddr{kData + 4});
+    }
+  }
+  SECTION("without it nobody knows") {
+    const Bytes file = program.build();
+    const auto [fix, bytes] = repair(file, only("semaphore-conflict"));
+    CHECK(bytes == file);
+    REQUIRE(fix.refused.size() == 1);
+    CHECK(fix.refused[0].reason == "semaphore-conflict: no symbol tells which counter is right");
+  }
+}
+
+}  // namespace reprobe::test
