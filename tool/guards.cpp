@@ -90,10 +90,13 @@ void say_coverage(const GuardsCommandOptions& options, const ProbeFile& probes,
     if (!outcome.reason.empty()) ++reasons[outcome.reason];
   std::size_t done = all;
   for (const auto& [reason, count] : reasons) done -= count;
-  terminal.info(
-      fmt::format("{}: {}: {}/{} ({:.1f}%)", options.file,
-                  options.to == GuardsCommand::on ? "counters set" : "guards", done, all,
-                  all == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(all)));
+  if (all == 0) {
+    terminal.info(options.file + ": nothing checks a counter, nothing to change");
+    return;
+  }
+  terminal.info(fmt::format("{}: {}: {}/{} ({:.1f}%)", options.file,
+                            options.to == GuardsCommand::on ? "counters set" : "guards", done, all,
+                            100.0 * static_cast<double>(done) / static_cast<double>(all)));
   for (const auto& [reason, count] : reasons)
     terminal.info(fmt::format("{}: left as they are: {}: {}", options.file, count, reason));
   if (options.to != GuardsCommand::site) return;
@@ -171,7 +174,7 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
     return kDone;
   }
   say_coverage(options, probes, *result, terminal);
-  return result->plan.empty() ? kRefused : kDone;
+  return result->plan.empty() && !result->outcomes.empty() ? kRefused : kDone;
 }
 
 }  // namespace

@@ -29,11 +29,12 @@ std::optional<unsigned> condition(const X86Encoding& e) {
   return e.opcode & 0xfU;
 }
 
-// Does it read another flag than ZF?
-bool reads_more(const CodeInstruction& code) {
+// Does it read another flag?
+bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  if (const auto cc = condition(e)) return *cc != 4 && *cc != 5;  // e, ne
-  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb) return true;
+  const bool zero = flag == StatusFlag::zero;
+  if (const auto cc = condition(e)) return *cc / 2 != (zero ? 2U : 1U);  // e and ne, b and ae
+  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb) return zero;
   if (code.kind == InstructionKind::loop || code.kind == InstructionKind::transaction) return true;
   const bool one_byte = e.map == OpcodeMap::one_byte;
   const bool rotate =
@@ -82,12 +83,15 @@ bool overwrites(const CodeInstruction& code) {
 
 class FlagWalk {
  public:
-  FlagWalk(const CodeRanges& ranges, const FunctionFlow& flow) : ranges_(ranges), flow_(flow) {}
+  FlagWalk(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow,
+           std::uint64_t& budget)
+      : flag_(flag), ranges_(ranges), flow_(flow), budget_(budget) {}
 
   bool run(VirtAddr after) {
     go_to(after);
     while (!open_.empty()) {
-      if (seen_.size() > kMostSteps) return false;
+      if (seen_.size() > kMostSteps || budget_ == 0) return false;
+      --budget_;
       const VirtAddr at = open_.back();
       open_.pop_back();
       const auto code = decode(at);
@@ -122,7 +126,7 @@ class FlagWalk {
       default:
         break;
     }
-    if (reads_more(code)) return false;
+    if (reads_more(flag_, code)) return false;
     if (overwrites(code)) return true;
     if (code.target) {
       const VirtAddr to = *code.target;
@@ -143,16 +147,19 @@ class FlagWalk {
     return true;
   }
 
+  StatusFlag flag_;
   const CodeRanges& ranges_;
   const FunctionFlow& flow_;
+  std::uint64_t& budget_;
   std::vector<VirtAddr> open_;
   std::unordered_set<std::uint64_t> seen_;
 };
 
 }  // namespace
 
-bool only_equality_is_read(const CodeRanges& ranges, const FunctionFlow& flow, VirtAddr after) {
-  return FlagWalk(ranges, flow).run(after);
+bool only_reads(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow, VirtAddr after,
+                std::uint64_t& budget) {
+  return FlagWalk(flag, ranges, flow, budget).run(after);
 }
 
 }  // namespace reprobe

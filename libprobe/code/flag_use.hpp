@@ -1,5 +1,5 @@
 // What becomes of the flags that an instruction leaves. A comparison may be exchanged for another
-// one of the same outcome where nobody looks at more than whether it found equality. x86-64 only.
+// one where nobody looks at more than the flag that both give alike. x86-64 only.
 #pragma once
 
 #include "libprobe/code/flow.hpp"
@@ -7,10 +7,13 @@
 
 namespace reprobe {
 
+enum class StatusFlag { zero, carry };
+
 // From `after` on, and until each path has written the status flags anew or left the function, is
-// ZF the only one of them that is read? Flags are dead at calls, returns and entries of functions
-// (System V ABI, x86-64, 3.2.1). False also where a path cannot be followed.
-[[nodiscard]] bool only_equality_is_read(const CodeRanges& ranges, const FunctionFlow& flow,
-                                         VirtAddr after);
+// this the only one of them that is read? Flags are dead at calls, returns and entries of functions
+// (System V ABI, x86-64, 3.2.1). False also where a path cannot be followed. `budget`: instructions
+// that may still be looked at, for all questions about a file; reduced by what was.
+[[nodiscard]] bool only_reads(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow,
+                              VirtAddr after, std::uint64_t& budget);
 
 }  // namespace reprobe

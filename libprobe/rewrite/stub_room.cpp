@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "libprobe/notes/stapsdt.hpp"
-#include "libprobe/rewrite/layout.hpp"
 #include "libprobe/rewrite/sled/sled_notes.hpp"
 
 namespace reprobe {
@@ -33,7 +32,7 @@ class StubPlacer {
   StubPlacer(Plan& plan, SectionTable& headers, const ElfFile& file, UnwindWriter& unwind)
       : plan_(plan), headers_(headers), file_(file), unwind_(unwind) {}
 
-  Result<VirtAddr> run(const StubRequest& request) {
+  Result<Room> run(const StubRequest& request) {
     if (auto done = read_debug_frame(); !done) return tl::unexpected(done.error());
     const auto draft = request.at(request.draft);
     if (!draft) return tl::unexpected(draft.error());
@@ -51,7 +50,7 @@ class StubPlacer {
     if (!exact) return tl::unexpected(exact.error());
     if (auto done = fill(*room, *stubs, *exact); !done) return tl::unexpected(done.error());
     if (auto done = write_debug_frame(); !done) return tl::unexpected(done.error());
-    return room->address;
+    return *room;
   }
 
  private:
@@ -141,8 +140,8 @@ class StubPlacer {
 
 }  // namespace
 
-Result<VirtAddr> place_stubs(Plan& plan, SectionTable& headers, const ElfFile& file,
-                             UnwindWriter& unwind, const StubRequest& request) {
+Result<Room> place_stubs(Plan& plan, SectionTable& headers, const ElfFile& file,
+                         UnwindWriter& unwind, const StubRequest& request) {
   return StubPlacer(plan, headers, file, unwind).run(request);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "libprobe/elf/file.hpp"
+#include "libprobe/rewrite/layout.hpp"
 #include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 #include "libprobe/rewrite/unwind.hpp"
@@ -24,9 +25,10 @@ struct StubRequest {
   Size most;       // an upper bound of StubCode::code, not 0
 };
 
-// Plans all of it; the plan has appended nothing yet. Gives the code's address. Errors: refused (no
-// room, unwind tables that cannot be written, a compressed .debug_frame), internal.
-[[nodiscard]] Result<VirtAddr> place_stubs(Plan& plan, SectionTable& headers, const ElfFile& file,
-                                           UnwindWriter& unwind, const StubRequest& request);
+// Plans all of it; the plan has appended nothing yet. Gives the room, in which the code comes
+// first. Errors: refused (no room, unwind tables that cannot be written, a compressed
+// .debug_frame), internal.
+[[nodiscard]] Result<Room> place_stubs(Plan& plan, SectionTable& headers, const ElfFile& file,
+                                       UnwindWriter& unwind, const StubRequest& request);
 
 }  // namespace reprobe

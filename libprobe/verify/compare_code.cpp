@@ -180,12 +180,11 @@ class FunctionComparer {
   // Where an instruction must be one for what stands for it, four bytes that happen to hold an
   // address in it are no target.
   [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
-    if (!flow_.target_between(code.address, code.end())) return false;
-    return !is_substituted(code.address) ||
-           std::ranges::any_of(flow_.targets, [&](const CodeTarget& target) {
-             return target.address > code.address && target.address < code.end() &&
-                    target.kinds != kTargetWord;
-           });
+    for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
+         it != flow_.targets.end() && it->address < code.end(); ++it) {
+      if (it->kinds != kTargetWord || !is_substituted(code.address)) return true;
+    }
+    return false;
   }
   // A site that execution only reaches from the instruction before it is none.
   [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }

@@ -42,7 +42,7 @@ std::optional<ReadUses> read_uses(const ElfFile& file, const ProbeFile& probes,
   for (const CounterReference& r : references.found) asked.push_back(r.code.address);
   auto flows = FlowReader::open(file, asked);
   if (!flows) return std::nullopt;
-  read.uses = find_guard_uses(*read.ranges, *flows, references, counters);
+  read.uses = find_guard_uses(file, *read.ranges, *flows, references, counters);
   read.flows.emplace(std::move(*flows));
   return read;
 }
@@ -181,6 +181,47 @@ class GuardComparer {
       std::ranges::move(compared.findings, std::back_inserter(out_));
       for (const auto& [begin, end] : compared.proven)
         image_.allow(begin, Size{end.value - begin.value});
+      compare_fillers(checks, compared.proven);
+    }
+  }
+
+  // In place of what changed stand checks and jumps, with int3 behind those and nothing else.
+  void compare_fillers(const SiteChecks& checks,
+                       std::span<const std::pair<VirtAddr, VirtAddr>> changed) {
+    constexpr std::uint8_t kJump = 0xe9, kTrap = 0xcc;
+    constexpr std::uint64_t kJumpSize = 5;
+    const auto byte_at = [&](VirtAddr at) -> std::optional<std::uint8_t> {
+      const ByteView bytes = after_.bytes_at(at, Size{1});
+      if (bytes.empty()) return std::nullopt;
+      return std::to_integer<std::uint8_t>(bytes[0]);
+    };
+    VirtAddr at{};
+    bool behind_jump = false;
+    for (const auto& [begin, end] : changed) {
+      behind_jump = behind_jump && begin <= at;  // one jump may stand for several instructions
+      at = std::max(at, begin);
+      while (at < end) {
+        if (behind_jump && byte_at(at) == kTrap) {
+          ++at.value;
+          continue;
+        }
+        const auto use = uses_.find(at.value);
+        const auto size =
+            use == uses_.end()
+                ? std::nullopt
+                : checks.size(*use->second, counters_[use->second->counters.front()], at);
+        if (size && *size == use->second->code.size) {
+          at.value += size->value;
+          behind_jump = false;
+          continue;
+        }
+        if (byte_at(at) != kJump) {
+          differs("verify-code", fmt::format("{:#x} is neither a check nor a jump", at.value));
+          return;
+        }
+        at.value += kJumpSize;
+        behind_jump = true;
+      }
     }
   }
 

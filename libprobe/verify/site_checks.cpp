@@ -59,6 +59,20 @@ bool SiteChecks::compares(const CodeInstruction& code, const GuardUse& use,
          static_cast<std::uint8_t>(*code.immediate) == counter.unarmed;
 }
 
+// cmpb $unarmed,operand; stc; je 1f; clc; 1:
+std::optional<Size> SiteChecks::below_size(const GuardUse& use, const GuardCounter& counter,
+                                           const CodeInstruction& first) const {
+  const auto set = decode(first.end());
+  const auto branch = set ? decode(set->end()) : std::nullopt;
+  const auto clear = branch ? decode(branch->end()) : std::nullopt;
+  const bool good = clear && compares(first, use, counter) &&
+                    is_opcode(*set, OpcodeMap::one_byte, 0xf9) &&
+                    is_opcode(*branch, OpcodeMap::one_byte, 0x74) &&
+                    branch->target == clear->end() && is_opcode(*clear, OpcodeMap::one_byte, 0xf8);
+  if (!good) return std::nullopt;
+  return Size{clear->end().value - first.address.value};
+}
+
 // movzb operand,%r; leaw -unarmed(%r),%r
 std::optional<Size> SiteChecks::load_size(const GuardUse& use, const GuardCounter& counter,
                                           const CodeInstruction& first) const {
@@ -102,6 +116,8 @@ std::optional<Size> SiteChecks::size(const GuardUse& use, const GuardCounter& co
   switch (use.form) {
     case GuardForm::compare:
       return compares(*first, use, counter) ? std::optional(first->size) : std::nullopt;
+    case GuardForm::below:
+      return below_size(use, counter, *first);
     case GuardForm::load:
       return load_size(use, counter, *first);
     case GuardForm::merge:

@@ -23,6 +23,8 @@ class SiteChecks {
   [[nodiscard]] std::optional<CodeInstruction> decode(VirtAddr at) const;
   [[nodiscard]] bool compares(const CodeInstruction& code, const GuardUse& use,
                               const GuardCounter& counter) const;
+  [[nodiscard]] std::optional<Size> below_size(const GuardUse& use, const GuardCounter& counter,
+                                               const CodeInstruction& first) const;
   [[nodiscard]] std::optional<Size> load_size(const GuardUse& use, const GuardCounter& counter,
                                               const CodeInstruction& first) const;
   [[nodiscard]] std::optional<Size> merge_size(const GuardUse& use, const GuardCounter& counter,

@@ -21,7 +21,7 @@ ROOT = os.geteuid() == 0
 GOOD, DEAD = golden(), golden(dead=True)
 write("good", GOOD.data, 0o755)
 write("dead", DEAD.data, 0o755)
-COMMANDS = ["list", "audit", "fix", "diff", "sled", "verify"]
+COMMANDS = ["list", "audit", "fix", "diff", "sled", "guards", "verify"]
 
 # --- Help, usage, version -------------------------------------------------------------------------
 
@@ -35,6 +35,7 @@ OPTIONS = {
             "--skip", "--from-debug", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo"],
+    "guards": [*OUTPUT, *IN_PLACE, "--to"],
     "verify": [*OUTPUT, "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
                "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
@@ -95,6 +96,8 @@ usage(["diff"], "OLD is required", " diff")
 usage(["sled"], "FILE is required", " sled")
 usage(["sled", "--kind=nop", "good"], "--kind: nop not in {nop10,nop5}", " sled")
 usage(["sled", "--guard=no", "good"], "--guard: no not in {auto,always,never}", " sled")
+usage(["guards", "good"], "--to is required", " guards")
+usage(["guards", "--to=off", "good"], "--to: off not in {site,on,restore}", " guards")
 t.same("usage errors write nothing", ["dead", "good"], sorted(os.listdir(".")))
 
 # --- Golden text ----------------------------------------------------------------------------------
@@ -270,6 +273,12 @@ SLED_SHAPE = {**PLAN_SHAPE, "removed": [dict],
 del SLED_SHAPE["repairs"]
 UNDO_SHAPE = {"schema": {"reprobe.plan/1"}, "file": str, "output": str, "changed": bool, "size": int,
               "edits": PLAN_SHAPE["edits"]}
+GUARDS_SHAPE = {**SLED_SHAPE, "guards": [{
+    "provider": str, "name": str, "semaphore": HEX, "at": HEX, "tactic": {"in-place", "stub"},
+    "what": {"compare", "below", "load", "merge", "counter"}, "site?": HEX}],
+    "refused": [{"provider": str, "name": str, "semaphore": HEX, "at": HEX, "reason": str,
+                 "what": {"compare", "below", "load", "merge", "counter", "unknown"}}]}
+del GUARDS_SHAPE["sites"]
 VERIFY_SHAPE = {"schema": {"reprobe.verify/1"}, "before": str, "after": str, "findings": [FINDING]}
 
 BIG_ENDIAN = golden(32, "big", EM_S390, dead=True)
@@ -378,6 +387,51 @@ t.same("sled where no site can get one",
        Result(4, "", "reprobe: dead: sleds: 0/1 (0.0%)\n" + NOT_SLEDDED),
        t.run("sled", "-p", "demo:gone", "dead"))
 os.unlink("sledded")
+# What guards says and does; tests/live runs the code, tests/unit reads it.
+plan, found = document("guards", "--to", "on", "--json", "--dry-run", "good")
+conforms("guards", plan, GUARDS_SHAPE)
+COUNTER = hex(GOOD.semaphore)
+t.same("guards --to on --json --dry-run", (
+    0, "reprobe: good: counters set: 1/1 (100.0%)\n", bytes(GOOD.data), [("three", COUNTER, COUNTER)]),
+       (found.code, found.err, read("good"),
+        [(g["name"], g["semaphore"], g["at"]) for g in plan["guards"]]))
+for path, elf in [("good", GOOD), ("s390", BIG_ENDIAN)]:
+    plan, _ = document("guards", "--to", "on", "--json", "--dry-run", path)
+    t.same(f"guards --to on {path}", Result(0, "", f"reprobe: {path}: counters set: 1/1 (100.0%)\n"),
+           t.run("guards", "--to", "on", path, "-o", "raised"))
+    t.same(f"guards --to on {path}: the edits", applied(elf.data, plan),
+           read("raised")[:len(elf.data)])
+    start = elf.sections[elf.index(".probes")].offset
+    t.same(f"guards --to on {path}: the counter", 1,
+           int.from_bytes(read("raised")[start:start + 2], elf.layout.order))
+    t.same(f"guards --to on {path}: verify", Result(0, VERIFIED, ""),
+           t.run("verify", "--second-opinion=never", path, "raised"))
+    t.same(f"a second guards of {path}", Result(
+        0, "", "reprobe: raised: its guards were rewritten already, nothing to change\n"),
+           t.run("guards", "--to", "on", "raised"))
+    t.same(f"guards --to site over it, {path}", Result(4, "", """\
+reprobe: error: raised: its guards were rewritten in another way
+hint: --to restore comes first
+"""), t.run("guards", "--to", "site", "raised"))
+    undo, _ = document("guards", "--to", "restore", "--json", "--dry-run", "raised")
+    conforms("guards --to restore", undo, UNDO_SHAPE)
+    t.same(f"guards --to restore, {path}", Result(0, "", "reprobe: raised: gave back the original\n"),
+           t.run("guards", "--to", "restore", "raised"))
+    t.same(f"guards --to restore: the bytes, {path}", bytes(elf.data), read("raised"))
+t.same("guards --to restore of another file", Result(4, "", """\
+reprobe: error: dead: its guards were not rewritten
+hint: only reprobe guards writes the record that gives the original back
+"""), t.run("guards", "--to", "restore", "dead"))
+t.same("guards --to site without a check", Result(
+    0, "", "reprobe: good: nothing checks a counter, nothing to change\n"),
+       t.run("guards", "--to", "site", "good"))
+t.same("guards without a counter", Result(
+    0, "", "reprobe: good: no probe with a counter, nothing to change\n"),
+       t.run("guards", "--to", "site", "-p", "demo:one", "good"))
+t.same("guards of another machine",
+       Result(4, "", "reprobe: error: s390: only x86-64 is understood\n"),
+       t.run("guards", "--to", "site", "s390"))
+os.unlink("raised")
 
 value, _ = document("verify", "--json", "dead", "fixed")
 conforms("verify", value, VERIFY_SHAPE)

@@ -11,7 +11,7 @@ constexpr std::uint8_t kGroup1Byte = 0x80, kGroup1Sign = 0x83, kMov = 0x8b, kLea
 constexpr std::uint8_t kMovImmediate = 0xb8, kMovGroup = 0xc7;
 constexpr std::uint8_t kMovzxByte = 0xb6, kMovzxWord = 0xb7;
 constexpr unsigned kCmp = 7, kOrDigit = 1;
-constexpr std::byte kOperand16{0x66};
+constexpr std::byte kOperand16{0x66}, kStc{0xf9}, kClc{0xf8};
 
 constexpr std::uint8_t kTest = 0x85, kJe = 0x74;
 
@@ -101,8 +101,10 @@ std::optional<CheckForm> check_form(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   if (code.opaque || !code.memory || code.memory->size != 2 || !is_plain(e)) return std::nullopt;
   const bool word = e.map == OpcodeMap::one_byte && e.operand16 && !e.rex_w;
-  if (word && e.opcode == kGroup1Sign && (e.reg & 7) == kCmp && code.immediate == 0)
-    return CheckForm::compare;
+  if (word && e.opcode == kGroup1Sign && (e.reg & 7) == kCmp) {
+    if (code.immediate == 0) return CheckForm::compare;
+    if (code.immediate == 1) return CheckForm::below;
+  }
   if (word && e.opcode == kMov) return CheckForm::load;
   if (word && e.opcode == kOr) return CheckForm::merge;
   if (e.map == OpcodeMap::map_0f && e.opcode == kMovzxWord && !e.operand16) return CheckForm::load;
@@ -131,6 +133,7 @@ Result<Bytes> look_at_site(const CodeInstruction& code, ByteView bytes, const Si
     if (!done) return tl::unexpected(done.error());
   }
   if (*form == CheckForm::load) append(result, lower_by(reg, site.unarmed));
+  if (*form == CheckForm::below) append(result, {kStc, byte(kJe), byte(1), kClc});
   if (*form == CheckForm::merge) {
     const Bytes merge = or_one(reg);
     append(result, {byte(kJe), byte(static_cast<unsigned>(merge.size()))});

@@ -13,6 +13,7 @@ namespace reprobe {
 
 enum class CheckForm {
   compare,  // cmpw $0,m16
+  below,    // cmpw $1,m16
   load,     // movzwl m16,%r32, movzwq m16,%r64, movw m16,%r16
   merge,    // orw m16,%r16
 };
@@ -30,6 +31,7 @@ struct SiteByte {
 // is 0 while the byte is `unarmed`, and any other value below 65536 else:
 //  - compare: `cmpb $unarmed,m8`, of the same length: the operand-size prefix stays and has no
 //    effect on a byte. ZF is as it was; the other flags are not;
+//  - below: `cmpb $unarmed,m8; stc; je 1f; clc; 1:`. CF is as it was; the other flags are not;
 //  - load: `movzbl m8,%r32` and `lea -unarmed(%r),%r` of 16 bits, which leaves the flags and the
 //    upper bits alone;
 //  - merge: `cmpb $unarmed,m8; je 1f; orw $1,%r16; 1: testw %r16,%r16`: all flags are those of orw.

@@ -18,7 +18,7 @@ constexpr std::uint64_t kSlotSize = 8;
 // Segments of a sane file do not overlap.
 constexpr std::uint64_t kMaxPasses = 4;
 // More finds than this are none of a compiler's.
-constexpr std::size_t kMostCandidates = std::size_t{1} << 20;
+constexpr std::size_t kMostCandidates = std::size_t{1} << 17;
 
 // A word that is, or looks like, the operand of an instruction that leads to a counter.
 struct Candidate {
@@ -137,7 +137,8 @@ class CounterScan {
         return unknown_for_all(segment.vaddr, "code that cannot be read");
       }
       budget -= segment.filesz.value;
-      scan(*bytes, segment.vaddr.value);
+      if (!scan(*bytes, segment.vaddr.value))
+        return unknown_for_all(segment.vaddr, "too much code that looks like a use");
     }
   }
 
@@ -151,7 +152,8 @@ class CounterScan {
   }
 
   // An immediate of 0 to 4 bytes may follow the displacement, which counts from behind it.
-  void scan(ByteView bytes, std::uint64_t address) {
+  // False where there is too much.
+  bool scan(ByteView bytes, std::uint64_t address) {
     constexpr std::uint64_t kMostImmediate = 4;
     const bool absolute = file_.header().type == ET_EXEC;
     std::uint32_t word = 0;
@@ -167,11 +169,10 @@ class CounterScan {
           (absolute && may_touch(word)) ||
           (i >= 5 && is_movabs(bytes[i - 5], bytes[i - 4]) && may_be_distance(sign_extended(word)));
       if (!hit) continue;
-      if (candidates_.size() == kMostCandidates) {
-        return unknown_for_all(VirtAddr{end}, "too much code that looks like a use");
-      }
+      if (candidates_.size() == kMostCandidates) return false;
       candidates_.push_back({VirtAddr{end - 4}});
     }
+    return true;
   }
 
   // Decodes the functions around the candidates: most are no operands at all.

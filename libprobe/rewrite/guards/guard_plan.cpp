@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::byte kTrap{0xcc};
 
-// Does the new form of the use take the very bytes of the old one?
-bool fits_in_place(const GuardUse& use) {
-  return use.form == GuardForm::address || use.form == GuardForm::compare;
-}
-
 // The steps of a stub at `at` with the place of each; the jump back is the last.
 struct Laid {
   Bytes code;
@@ -72,7 +67,7 @@ class FunctionGuards {
     for (const auto& [address, i] : by_address_)
       if (wants_stub(i) && uses_[i].code.size.value >= kJumpSize) replace_alone(i);
     for (const auto& [address, i] : by_address_)
-      if (!is_covered(i) && uses_[i].reason.empty() && fits_in_place(uses_[i]))
+      if (!is_covered(i) && uses_[i].reason.empty() && fits_in_place(uses_[i].form))
         out_.in_place.push_back(i);
   }
 
@@ -81,7 +76,7 @@ class FunctionGuards {
     return !taken_.is_free(uses_[i].code.address, uses_[i].code.end());
   }
   [[nodiscard]] bool wants_stub(std::size_t i) const {
-    return uses_[i].reason.empty() && !fits_in_place(uses_[i]) && !is_covered(i);
+    return uses_[i].reason.empty() && !fits_in_place(uses_[i].form) && !is_covered(i);
   }
 
   // The instruction is long enough for the jump: nothing else moves.
@@ -146,11 +141,15 @@ GuardPlan plan_guard_code(const ElfFile& file, const FlowReader& flows, std::vec
                           std::span<const VirtAddr> sites, const GuardBytes& bytes,
                           const std::function<bool(const std::vector<StubPiece>&)>& unwinds) {
   GuardPlan plan;
+  // Functions of a sane file do not overlap.
+  std::uint64_t bytes_left = file.source().size() * 4;
   for (std::size_t i = 0; i < uses.size();) {
-    const auto flow = flows.function_of(uses[i].code.address);
+    const auto flow = bytes_left != 0 ? flows.function_of(uses[i].code.address)
+                                      : fail(ErrorCode::refused, "", "too much code");
     std::size_t count = 1;
     while (flow && i + count < uses.size() && uses[i + count].code.address < flow->end()) ++count;
     if (flow) {
+      bytes_left -= std::min(bytes_left, flow->function.size.value);
       FunctionGuards(file, *flow, uses, i, count, sites, bytes, unwinds, plan).run();
     } else {
       uses[i].reason = "in no known function";

@@ -86,7 +86,7 @@ class SiteGuards {
     std::ranges::sort(sites_);
     const auto flows = FlowReader::open(file_, asked);
     if (!flows) return tl::unexpected(flows.error());
-    uses_ = find_guard_uses(ranges_, *flows, references, counters_);
+    uses_ = find_guard_uses(file_, ranges_, *flows, references, counters_);
     plan_ = plan_guard_code(
         file_, *flows, uses_.uses, sites_, bytes_of(),
         [this](const std::vector<StubPiece>& pieces) { return unwind_.check(pieces).has_value(); });
@@ -188,7 +188,7 @@ class SiteGuards {
     const VirtAddr near = plan_.stubs.front().begin;
     const auto draft = emit(near);
     if (!draft) return tl::unexpected(draft.error());
-    const auto at =
+    const auto room =
         place_stubs(result_.plan, headers, file_, unwind_,
                     {[&](VirtAddr where) -> Result<StubCode> {
                        auto emitted = emit(where);
@@ -196,8 +196,8 @@ class SiteGuards {
                        return StubCode{std::move(emitted->code), std::move(emitted->unwind)};
                      },
                      near, Size{draft->code.size()}});
-    if (!at) return tl::unexpected(at.error());
-    auto emitted = emit(*at);
+    if (!room) return tl::unexpected(room.error());
+    auto emitted = emit(room->address);
     if (!emitted) return tl::unexpected(emitted.error());
     for (auto& [begin, jump] : emitted->jumps) {
       auto done = replace(begin, std::move(jump), "the way to a check of a probe's site");
@@ -269,6 +269,8 @@ Result<GuardsResult> plan_site(const ElfFile& file, const ProbeFile& probes,
                                std::vector<GuardCounter> counters) {
   if (file.header().machine != EM_X86_64 || !file.header().is64)
     return refuse("only x86-64 is understood");
+  if (file.section(kUndoSection) != nullptr)
+    return refuse("the file has sleds, whose stubs hold checks", "reprobe sled --undo comes first");
   const auto notes = movable_notes(file, probes);
   if (!notes) return tl::unexpected(notes.error());
   auto ranges = CodeRanges::open(file);
@@ -282,9 +284,12 @@ Result<GuardsResult> plan_site(const ElfFile& file, const ProbeFile& probes,
 // Why the counter cannot be preset, or "".
 std::string why_not_on(const ElfFile& file, const SemaphoreFacts& facts) {
   if (facts.copied) return "the counter belongs to another file";
-  if (!facts.offset) return "the counter has no bytes in the file";
   const ByteView bytes = file.bytes_at(facts.address, Size{kCounterSize});
-  if (bytes.size() < kCounterSize) return "the counter has no bytes in the file";
+  // Damaged headers may place it here and there.
+  if (!facts.offset || bytes.size() < kCounterSize || file.offset_of(facts.address) != facts.offset)
+    return "the counter has no bytes in the file";
+  const auto view = file.source().slice(*facts.offset, Size{kCounterSize}, "a counter");
+  if (!view || !std::ranges::equal(*view, bytes)) return "the counter has no bytes in the file";
   if (load_uint(bytes, 0, kCounterSize, file.header().order) != 0) return "the counter is not 0";
   return "";
 }
@@ -299,6 +304,12 @@ Result<GuardsResult> plan_on(const ElfFile& file, const ProbeFile& probes,
     GuardCounter& counter = counters[i];
     const SemaphoreFacts& fact = facts[counter.probes.front()];
     counter.reason = why_not_on(file, fact);
+    const auto overlaps = [&](std::size_t other) {
+      const std::uint64_t a = counter.address.value, b = counters[other].address.value;
+      return std::max(a, b) - std::min(a, b) < kCounterSize;
+    };
+    if ((i != 0 && overlaps(i - 1)) || (i + 1 < counters.size() && overlaps(i + 1)))
+      counter.reason = "the counter overlaps another";
     GuardOutcome outcome{i, counter.address, "counter", "", counter.reason};
     if (counter.reason.empty()) {
       outcome.tactic = "in-place";

@@ -9,12 +9,19 @@
 namespace reprobe {
 namespace {
 
+// Of one address.
 constexpr std::size_t kMostSteps = 65536;
 constexpr unsigned kRbx = 3, kR12 = 12;
 constexpr std::int64_t kWord = 8;
 
 // Registers that a callee gives back as they were (System V ABI, x86-64, 3.2.1).
 constexpr bool survives_calls(unsigned reg) { return reg == kRbx || reg == kRbp || reg >= kR12; }
+
+// 3.2.3: %rdi, %rsi, %rdx, %rcx, %r8, %r9; %rax, %rdx.
+constexpr bool may_be_argument(unsigned reg) {
+  return reg == kRcx || reg == kRdx || (reg >= 6 && reg <= 9);
+}
+constexpr bool may_be_result(unsigned reg) { return reg == kRax || reg == kRdx; }
 
 // Where the address is: a register, or a word of the frame at a distance from %rsp or %rbp.
 struct Place {
@@ -35,9 +42,11 @@ bool is_wide_mov(const CodeInstruction& code, unsigned opcode) {
   return e.map == OpcodeMap::one_byte && e.opcode == opcode && e.rex_w && e.has_modrm();
 }
 
-// xor %r,%r and its like: the result does not depend on the register.
+// The result does not depend on the register: xor %r,%r and its like, and setcc, after which a part
+// of an address is left.
 bool forgets(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
+  if (e.map == OpcodeMap::map_0f && e.mod == 3 && (e.opcode & 0xf0) == 0x90) return true;
   const bool same = e.has_modrm() && e.mod == 3 && e.rm == e.reg && !e.operand16;
   const unsigned operation = e.opcode & ~2U;  // to or from the operand
   return same && e.map == OpcodeMap::one_byte &&
@@ -61,9 +70,12 @@ class PointerWalk {
       const Held held = open_.back();
       open_.pop_back();
       const auto code = decode(held.at);
-      if (seen_.size() > kMostSteps) {
+      if (*question_.budget == 0 || seen_.size() > kMostSteps) {
         stop(held.at, "the counter's address lives too long");
-      } else if (!code || code->opaque) {
+        break;
+      }
+      --*question_.budget;
+      if (!code || code->opaque) {
         stop(held.at, "code that is not understood");
       } else if (held.place.in_memory) {
         step_word(*code, held.place);
@@ -112,7 +124,8 @@ class PointerWalk {
         stop(code.address, "the counter's address is used for more than checks");
       return;
     }
-    if (leaves && !survives_calls(place.reg)) out_.passed_on = true;
+    if (leaves && (is_call(code) ? may_be_argument(place.reg) : may_be_result(place.reg)))
+      out_.passed_on = true;
     if (is_call(code) && !survives_calls(place.reg)) return;
     if (!is_call(code) && !nop && writes(code, place.reg)) return;
     follow(code, place);
@@ -218,7 +231,7 @@ class PointerWalk {
       const bool tail_call =
           !in_function(to) && (ranges_.is_function(to) || ranges_.is_linkage(to));
       if (tail_call) {
-        out_.passed_on |= !place.in_memory && !survives_calls(place.reg);
+        out_.passed_on |= !place.in_memory && may_be_argument(place.reg);
       } else {
         go_to(to, place);
       }

@@ -35,6 +35,8 @@ struct PointerQuestion {
   std::span<const VirtAddr> sites;  // of the counter's probes, ascending
   // May the register hold another value before the instruction too?
   std::function<bool(const CodeInstruction&, unsigned reg)> may_hold_another;
+  // Instructions that may still be looked at, for all questions about a file; reduced by what was.
+  std::uint64_t* budget{};
 };
 
 // Until every copy is overwritten or dead.

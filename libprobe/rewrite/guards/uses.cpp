@@ -15,6 +15,8 @@ const char* to_string(GuardForm form) {
   switch (form) {
     case GuardForm::compare:
       return "compare";
+    case GuardForm::below:
+      return "below";
     case GuardForm::load:
       return "load";
     case GuardForm::merge:
@@ -29,13 +31,16 @@ namespace {
 
 using How = CounterReference::How;
 
+// For the functions of a sane file, which do not overlap, and the walks in them.
+constexpr std::uint64_t kMostPasses = 4, kFewestSteps = std::uint64_t{1} << 20;
+
 // The uses in one function.
 class FunctionUses {
  public:
   // `references`: those in the function.
   FunctionUses(const CodeRanges& ranges, const FunctionFlow& flow,
                std::span<const CounterReference> references, std::span<const GuardCounter> counters,
-               GuardUses& out)
+               std::uint64_t& steps, GuardUses& out)
       : ranges_(ranges),
         flow_(flow),
         references_(references),
@@ -43,6 +48,7 @@ class FunctionUses {
         arrivals_(arrivals_of()),
         piece_(piece_of()),
         finder_(piece_),
+        steps_(steps),
         out_(out) {}
 
   void run() {
@@ -71,6 +77,8 @@ class FunctionUses {
     switch (*check_form(code)) {
       case CheckForm::compare:
         return GuardForm::compare;
+      case CheckForm::below:
+        return GuardForm::below;
       case CheckForm::load:
         return GuardForm::load;
       case CheckForm::merge:
@@ -95,7 +103,8 @@ class FunctionUses {
     const PointerUses uses = follow_pointer(
         ranges_, flow_,
         {&code, *reg, counters_[reference.counter].sites,
-         [this](const CodeInstruction& at, unsigned r) { return may_hold_another(at, r); }});
+         [this](const CodeInstruction& at, unsigned r) { return may_hold_another(at, r); },
+         &steps_});
     if (!uses.reason.empty()) {
       out_.unknown.push_back({reference.counter, uses.at, uses.reason});
       return;
@@ -124,19 +133,22 @@ class FunctionUses {
   }
 
   // Why the instruction must stay as it is, or "".
-  [[nodiscard]] std::string why_kept(const CodeInstruction& code) const {
+  [[nodiscard]] std::string why_kept(const CodeInstruction& code) {
     if (has_target_inside(code)) return "a target inside the instruction";
-    if (form_of(code) == GuardForm::compare && !only_equality_is_read(ranges_, flow_, code.end()))
-      return "more than equality is read from the flags";
-    return "";
+    const GuardForm form = form_of(code);
+    if (form != GuardForm::compare && form != GuardForm::below) return "";
+    const StatusFlag flag = form == GuardForm::compare ? StatusFlag::zero : StatusFlag::carry;
+    if (only_reads(flag, ranges_, flow_, code.end(), steps_)) return "";
+    return "more is read from the flags than whether the counter is 0";
   }
 
   // Four bytes that happen to hold an address are none: where the instruction ends is known.
   [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
-    return std::ranges::any_of(flow_.targets, [&](const CodeTarget& target) {
-      return target.address > code.address && target.address < code.end() &&
-             target.kinds != kTargetWord;
-    });
+    for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
+         it != flow_.targets.end() && it->address < code.end(); ++it) {
+      if (it->kinds != kTargetWord) return true;
+    }
+    return false;
   }
 
   // The instructions of the function itself, without the padding.
@@ -207,6 +219,7 @@ class FunctionUses {
   std::vector<ArrivalPoint> arrivals_;
   CodePiece piece_;
   OriginFinder finder_;
+  std::uint64_t& steps_;
   GuardUses& out_;
   std::set<std::uint64_t> taken_;     // instructions that put a counter's address in a register
   std::set<std::uint64_t> followed_;  // those of which all that is done with it is known
@@ -215,22 +228,26 @@ class FunctionUses {
 
 }  // namespace
 
-GuardUses find_guard_uses(const CodeRanges& ranges, const FlowReader& flows,
+GuardUses find_guard_uses(const ElfFile& file, const CodeRanges& ranges, const FlowReader& flows,
                           const CounterReferences& references,
                           std::span<const GuardCounter> counters) {
   GuardUses out;
   out.unknown = references.unknown;
   const auto& found = references.found;
+  std::uint64_t bytes = file.source().size() * kMostPasses;
+  std::uint64_t steps = file.source().size() + kFewestSteps;
   for (std::size_t i = 0; i < found.size();) {
-    const auto flow = flows.function_of(found[i].code.address);
+    const auto flow = bytes != 0 ? flows.function_of(found[i].code.address)
+                                 : fail(ErrorCode::refused, "", "too much code");
     if (!flow || flow->code.empty()) {
       out.unknown.push_back({found[i].counter, found[i].code.address, "in no known function"});
       ++i;
       continue;
     }
+    bytes -= std::min(bytes, flow->function.size.value);
     std::size_t next = i + 1;
     while (next < found.size() && found[next].code.address < flow->end()) ++next;
-    FunctionUses(ranges, *flow, std::span(found).subspan(i, next - i), counters, out).run();
+    FunctionUses(ranges, *flow, std::span(found).subspan(i, next - i), counters, steps, out).run();
     i = next;
   }
   std::ranges::sort(out.uses, {}, [](const GuardUse& use) { return use.code.address; });

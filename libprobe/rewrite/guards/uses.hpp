@@ -14,11 +14,16 @@ namespace reprobe {
 
 enum class GuardForm {
   compare,  // cmpw $0: of the counter, or of what a register points to
+  below,    // cmpw $1
   load,     // movzwl, movw and their like
   merge,    // orw
   address,  // lea, a load from the GOT, mov $imm: no check, a register points to the counter
 };
 [[nodiscard]] const char* to_string(GuardForm form);
+// Does what stands for it take the very bytes of the instruction?
+[[nodiscard]] constexpr bool fits_in_place(GuardForm form) {
+  return form == GuardForm::address || form == GuardForm::compare;
+}
 
 struct GuardUse {
   CodeInstruction code;
@@ -38,7 +43,8 @@ struct GuardUses {
 
 // `flows` was opened with the addresses of all references (and the probes' sites) as sites;
 // `counters` are those that the references count.
-[[nodiscard]] GuardUses find_guard_uses(const CodeRanges& ranges, const FlowReader& flows,
+[[nodiscard]] GuardUses find_guard_uses(const ElfFile& file, const CodeRanges& ranges,
+                                        const FlowReader& flows,
                                         const CounterReferences& references,
                                         std::span<const GuardCounter> counters);
 

@@ -5,22 +5,18 @@
 #include <algorithm>
 
 #include "libprobe/audit/redzone.hpp"
-#include "libprobe/rewrite/layout.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 #include "libprobe/rewrite/sled/emit.hpp"
 #include "libprobe/rewrite/sled/sled_notes.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
 #include "libprobe/rewrite/sled/stub_symbols.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/rewrite/stub_room.hpp"
 #include "libprobe/rewrite/unwind.hpp"
 
 namespace reprobe {
 namespace {
 
-constexpr Size kRoomAlign{16};
-constexpr std::uint64_t kTableAlign = 8;
-constexpr Size kWord{8};
-constexpr std::string_view kDebugFrame = ".debug_frame";
 // What a file may grow by before its symbol table stays as it is: that has to be copied.
 constexpr std::uint64_t kMostGrown = 65536, kMostGrownOfSite = 64;
 
@@ -60,9 +56,7 @@ class SledMaker {
         sites_(sites_of(probes)) {}
 
   Result<SledResult> run() {
-    auto done = read_debug_frame();
-    if (!done) return tl::unexpected(done.error());
-    done = choose();
+    auto done = choose();
     if (!done) return tl::unexpected(done.error());
     if (result_.sleds.patches.empty()) return std::move(result_);
     done = write();
@@ -131,27 +125,27 @@ class SledMaker {
   Result<void> write() {
     auto headers = SectionTable::of(file_);
     if (!headers) return tl::unexpected(headers.error());
-    // At any address the stubs have the same pieces; only the gaps between them differ.
-    const auto draft = emit_sleds(file_, result_.sleds, options_.kind, first_code());
-    if (!draft) return tl::unexpected(draft.error());
     base_ = probes_.base.value_or(VirtAddr{0});
-    if (draft->stubs.empty()) return finish(*headers, *draft);  // all of them in place
-    const auto sizes = unwind_.sizes(unwind_stubs(*draft));
-    if (!sizes) return tl::unexpected(sizes.error());
-    Size wanted = stubs_size(result_.sleds, options_.kind);
-    wanted.value += sizes->eh_frame.value + sizes->eh_frame_hdr.value + 3 * kTableAlign;
-    const auto room = find_room(
-        file_, {.size = wanted, .align = kRoomAlign, .distance = distance_of_base(file_)});
+    if (result_.sleds.stubs.empty()) {  // all of them in place
+      const auto in_place = emit_sleds(file_, result_.sleds, options_.kind, first_code());
+      if (!in_place) return tl::unexpected(in_place.error());
+      return finish(*headers, *in_place);
+    }
+    // At any address the stubs have the same pieces; only the gaps between them differ.
+    const auto stubs_at = [&](VirtAddr at) -> Result<StubCode> {
+      auto sleds = emit_sleds(file_, result_.sleds, options_.kind, at);
+      if (!sleds) return tl::unexpected(sleds.error());
+      return StubCode{std::move(sleds->code), unwind_stubs(*sleds)};
+    };
+    code_section_ = static_cast<std::uint32_t>(headers->size());
+    const auto room =
+        place_stubs(result_.plan, *headers, file_, unwind_,
+                    {stubs_at, first_code(), stubs_size(result_.sleds, options_.kind)});
     if (!room) return tl::unexpected(room.error());
     const auto sleds = emit_sleds(file_, result_.sleds, options_.kind, room->address);
     if (!sleds) return tl::unexpected(sleds.error());
-    // In the draft they stood at other distances.
-    const auto exact = unwind_.sizes(unwind_stubs(*sleds));
-    if (!exact) return tl::unexpected(exact.error());
-    auto done = fill_room(*headers, *room, *sleds, *exact);
-    if (!done) return done;
     if (base_is_far(*room, sleds->sites.size())) {
-      done = move_base(result_.plan, *headers, file_, {room->address, room->offset});
+      auto done = move_base(result_.plan, *headers, file_, {room->address, room->offset});
       if (!done) return done;
       base_ = room->address;
     }
@@ -173,99 +167,22 @@ class SledMaker {
     return stubs;
   }
 
-  // Stubs, then their unwind tables.
-  Result<void> fill_room(SectionTable& headers, const Room& room, const EmittedSleds& sleds,
-                         const UnwindSizes& sizes) {
-    RoomContents contents;
-    contents.bytes = sleds.code;
-    code_section_ = static_cast<std::uint32_t>(headers.size());
-    std::vector<Section> sections{section(kSledSection, SHF_ALLOC | SHF_EXECINSTR, room.address,
-                                          Size{sleds.code.size()}, kRoomAlign)};
-    const auto pad = [&] {
-      while ((room.address.value + contents.bytes.size()) % kTableAlign != 0) {
-        contents.bytes.push_back(std::byte{0xcc});
-      }
-      return VirtAddr{room.address.value + contents.bytes.size()};
-    };
-    UnwindPlaces places;
-    places.eh_frame = pad();
-    places.eh_frame_hdr = VirtAddr{places.eh_frame.value + sizes.eh_frame.value};
-    places.debug_frame_offset = old_debug_frame_.size();
-    const auto tables = unwind_.build(unwind_stubs(sleds), places);
-    if (!tables) return tl::unexpected(tables.error());
-    debug_frame_ = tables->debug_frame;
-    // Without the program header nobody finds them: a static program whose start-up code registers
-    // .eh_frame. An exception never starts in a stub, so that a way out of one is all that is lost.
-    if (!unwind_.needs_program_header() && !tables->eh_frame.empty()) {
-      table_edit_ = tables->table_edit;
-      append(contents.bytes, tables->eh_frame);
-      sections.push_back(
-          section(".eh_frame.reprobe", SHF_ALLOC, places.eh_frame, sizes.eh_frame, Size{4}));
-      if (!tables->eh_frame_hdr.empty()) {
-        append(contents.bytes, tables->eh_frame_hdr);
-        sections.push_back(section(".eh_frame_hdr.reprobe", SHF_ALLOC, places.eh_frame_hdr,
-                                   Size{tables->eh_frame_hdr.size()}, Size{4}));
-        contents.eh_frame_hdr = {places.eh_frame_hdr, Size{tables->eh_frame_hdr.size()}};
-      }
-    }
-    contents.sections = sections;
-    return place(result_.plan, headers, file_, room, std::move(contents));
-  }
-
-  static void append(Bytes& to, const Bytes& bytes) {
-    to.insert(to.end(), bytes.begin(), bytes.end());
-  }
-
-  static Section section(std::string_view name, std::uint64_t flags, VirtAddr addr, Size size,
-                         Size align) {
-    Section section;
-    section.name = std::string(name);
-    section.type = SHT_PROGBITS;
-    section.flags = flags;
-    section.addr = addr;
-    section.size = size;
-    section.addralign = align;
-    return section;
-  }
-
-  // What is not loaded: notes, debuggers' tables, the record; and the bytes that lead to the stubs.
+  // What is not loaded: notes, symbols, the record; and the bytes that lead to the stubs.
   Result<void> finish(SectionTable& headers, const EmittedSleds& sleds) {
     for (const auto& [at, bytes] : sleds.patches) {
       auto done = replace(at, bytes, "the way to a sled");
       if (!done) return done;
     }
-    auto done = table_edit_ ? replace(table_edit_->first, table_edit_->second,
-                                      "the stubs among the functions that unwinders find")
-                            : Result<void>{};
-    if (!done) return done;
-    done = move_notes(result_.plan, headers, file_, probes_, notes_, sleds.sites, base_);
+    auto done = move_notes(result_.plan, headers, file_, probes_, notes_, sleds.sites, base_);
     if (!done) return done;
     for (const auto& [site, moved] : sleds.sites) result_.moved.emplace(site, moved.sled);
-    done = write_debug_frame(headers);
-    if (!done) return done;
     done = write_symbols(headers, sleds);
     if (!done) return done;
     auto record = make_undo(result_.plan, file_.source());
     if (!record) return tl::unexpected(record.error());
-    done = append_section(headers, kUndoSection, std::move(*record), Size{1});
+    done = append_record(headers, std::move(*record));
     if (!done) return done;
     return headers.write(result_.plan);
-  }
-
-  // .debug_frame, which debuggers read: a new section, or the old one with more records.
-  Result<void> write_debug_frame(SectionTable& headers) {
-    if (debug_frame_.empty()) return {};
-    const Section* old = file_.section(kDebugFrame);
-    if (old == nullptr) return append_section(headers, kDebugFrame, debug_frame_, kWord);
-    Bytes bytes = old_debug_frame_;
-    append(bytes, debug_frame_);
-    const Size size{bytes.size()};
-    const auto offset = result_.plan.append(file_.source(), std::move(bytes), kWord,
-                                            ".debug_frame with the stubs'");
-    if (!offset) return tl::unexpected(offset.error());
-    auto done = headers.set(*old, SectionField::offset, offset->value, "it has grown");
-    if (!done) return done;
-    return headers.set(*old, SectionField::size, size.value, "it has grown");
   }
 
   // Where they fit what the file may grow by.
@@ -292,31 +209,20 @@ class SledMaker {
     return bytes + (names == nullptr ? 0 : names->size.value);
   }
 
-  // The records that the file has, up to where new ones can begin.
-  Result<void> read_debug_frame() {
-    const Section* old = file_.section(kDebugFrame);
-    if (old == nullptr) return {};
-    if ((old->flags & SHF_COMPRESSED) != 0) {
-      return refuse("a compressed .debug_frame", "decompress the debug sections first");
-    }
-    const auto contents = file_.contents(*old);
-    if (!contents) return tl::unexpected(contents.error());
-    old_debug_frame_.assign(contents->begin(), contents->end());
-    while (old_debug_frame_.size() % kWord.value != 0) old_debug_frame_.push_back(std::byte{0});
-    return {};
-  }
-
   Result<void> replace(VirtAddr at, const Bytes& bytes, std::string why) {
     const auto offset = file_.offset_of(at);
     if (!offset) return fail(ErrorCode::internal, "", "an address without bytes in the file");
     return result_.plan.replace(file_.source(), *offset, bytes, std::move(why));
   }
 
-  Result<void> append_section(SectionTable& headers, std::string_view name, Bytes bytes,
-                              Size align) {
-    Section added = section(name, 0, VirtAddr{}, Size{bytes.size()}, align);
-    const auto offset = result_.plan.append(file_.source(), std::move(bytes), align,
-                                            fmt::format("{} of the sleds", name));
+  Result<void> append_record(SectionTable& headers, Bytes record) {
+    Section added;
+    added.name = std::string(kUndoSection);
+    added.type = SHT_PROGBITS;
+    added.size = Size{record.size()};
+    added.addralign = Size{1};
+    const auto offset = result_.plan.append(file_.source(), std::move(record), added.addralign,
+                                            fmt::format("{} of the sleds", kUndoSection));
     if (!offset) return tl::unexpected(offset.error());
     added.offset = *offset;
     const auto index = headers.add(added, "the sections of the sleds");
@@ -335,9 +241,6 @@ class SledMaker {
   std::vector<std::string> functions_;  // of each stub, its function's name
   std::uint32_t code_section_{};        // the stubs' section header
   VirtAddr base_;                       // of all notes
-  Bytes old_debug_frame_;
-  Bytes debug_frame_;  // of the stubs
-  std::optional<std::pair<VirtAddr, Bytes>> table_edit_;
   SledResult result_;
 };
 
