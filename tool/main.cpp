@@ -261,6 +261,27 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
   add_safety(command, options);
 }
 
+void add_relativize(CLI::App& app, RelativizeCommandOptions& options) {
+  CLI::App& command =
+      *app.add_subcommand("relativize", "add a loaded index of the probes, which no strip deletes");
+  command.footer(
+      "The index (.note.reprobe) is read-only and needs no relocation: a program finds its own\n"
+      "probes in it, and reprobe fix writes the notes from it once llvm-strip --strip-all deleted\n"
+      "them. Again on a file that has one: the index is renewed where the notes changed.\n"
+      "\n"
+      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused, 5 could not be written.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe relativize app\n"
+      "  reprobe relativize -p 'app:*' libfoo.so -o out.so   # some of the probes\n"
+      "  reprobe relativize --dry-run --json app             # what would change\n"
+      "  reprobe fix app                                     # later: the notes are back");
+  add_common(command, options.common);
+  add_files(command, options);
+  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  add_safety(command, options);
+}
+
 void add_verify(CLI::App& app, VerifyOptions& options) {
   CLI::App& command =
       *app.add_subcommand("verify", "prove that a rewrite changed only what it says");
@@ -334,12 +355,14 @@ int run(int argc, char** argv) {
   AuditOptions audit;
   FixCommandOptions fix;
   SledCommandOptions sled;
+  RelativizeCommandOptions relativize;
   VerifyOptions verify;
   DiffOptions diff;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
   add_sled(app, sled);
+  add_relativize(app, relativize);
   add_verify(app, verify);
   add_diff(app, diff);
   try {
@@ -351,6 +374,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("audit")) return run_audit(audit);
   if (app.got_subcommand("fix")) return run_fix(fix);
   if (app.got_subcommand("sled")) return run_sled(sled);
+  if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
   return run_verify(verify);
 }

@@ -67,6 +67,10 @@ struct SledCommandOptions : WriteOptions {
   bool undo{};
 };
 
+struct RelativizeCommandOptions : WriteOptions {
+  CommonOptions common;
+};
+
 struct VerifyOptions {
   CommonOptions common;
   std::string before;
@@ -89,6 +93,7 @@ int run_list(const ListOptions& options);
 int run_audit(const AuditOptions& options);
 int run_fix(const FixCommandOptions& options);
 int run_sled(const SledCommandOptions& options);
+int run_relativize(const RelativizeCommandOptions& options);
 int run_verify(const VerifyOptions& options);
 int run_diff(const DiffOptions& options);
 

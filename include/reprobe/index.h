@@ -1,6 +1,5 @@
-/* The index of the probes of a program, as `reprobe relativize` writes it: .note.reprobe, version 1.
- * docs/format.md (installed beside this file's package) is the specification; names and offsets are
- * its own.
+/* The index of the probes of a program, as `reprobe relativize` writes it: .note.reprobe,
+ * version 1. docs/format.md is the specification; names and offsets are its own.
  *
  * The index is the descriptor of the ELF note with the name REPROBE_INDEX_NAME and the type
  * REPROBE_INDEX_TYPE in some PT_NOTE; dl_iterate_phdr(3) leads to it. The structures overlay the
@@ -71,21 +70,21 @@ struct reprobe_index_entry {
 };
 
 /* What a word names, in this process; a null pointer where there is none. */
-static inline void *reprobe_index_target(const reprobe_index_word *word) {
-  return *word == 0 ? (void *)0 : (void *)((uintptr_t)word + (uintptr_t)(intptr_t)*word);
+static inline void* reprobe_index_target(const reprobe_index_word* word) {
+  return *word == 0 ? (void*)0 : (void*)((uintptr_t)word + (uintptr_t)(intptr_t)*word);
 }
 
 /* `i` is below entry_count. */
-static inline const struct reprobe_index_entry *reprobe_index_entry_at(
-    const struct reprobe_index *index, uint32_t i) {
-  return (const struct reprobe_index_entry *)((const char *)index + index->header_size +
-                                              (size_t)i * index->entry_size);
+static inline const struct reprobe_index_entry* reprobe_index_entry_at(
+    const struct reprobe_index* index, uint32_t i) {
+  return (const struct reprobe_index_entry*)((const char*)index + index->header_size +
+                                             (size_t)i * index->entry_size);
 }
 
 /* `offset` is one of an entry's, below strings_size. */
-static inline const char *reprobe_index_string(const struct reprobe_index *index, uint32_t offset) {
-  return (const char *)index + index->header_size +
-         (size_t)index->entry_count * index->entry_size + offset;
+static inline const char* reprobe_index_string(const struct reprobe_index* index, uint32_t offset) {
+  return (const char*)index + index->header_size + (size_t)index->entry_count * index->entry_size +
+         offset;
 }
 
 #ifdef __cplusplus

@@ -32,11 +32,11 @@ bool is_gnu_notes(const ElfFile& file, const Section& section) {
 
 class BlockFinder {
  public:
-  BlockFinder(const ElfFile& file, const Segment& load)
+  BlockFinder(const ElfFile& file, const Segment& load, std::size_t more)
       : file_(file),
         load_(load),
         begin_(file.header().phoff.value + headers_size(file, file.segments().size()).value),
-        end_(file.header().phoff.value + headers_size(file, file.segments().size() + 1).value) {
+        end_(file.header().phoff.value + headers_size(file, file.segments().size() + more).value) {
     const auto interp = std::ranges::find(file.segments(), PT_INTERP, &Segment::type);
     if (interp != file.segments().end()) interp_ = &*interp;
   }
@@ -151,21 +151,27 @@ class BlockFinder {
   const Segment& load_;
   const Segment* interp_{};
   std::uint64_t begin_;  // where the table ends
-  std::uint64_t end_;    // where it would end with one more entry, or what has to move ends
+  std::uint64_t end_;    // where it would end with the new entries, or what has to move ends
   std::vector<Range> items_;
 };
 
 }  // namespace
 
-std::optional<MovableBlock> block_behind_headers(const ElfFile& file) {
+std::optional<MovableBlock> block_behind_headers(const ElfFile& file, std::size_t more) {
   const std::uint64_t table = file.header().phoff.value;
   const std::uint64_t size = headers_size(file, file.segments().size()).value;
   for (const Segment& load : file.segments()) {
     if (load.type != PT_LOAD || !in_range(table, load.offset.value, load.filesz.value)) continue;
     if (load.filesz.value - (table - load.offset.value) < size) return std::nullopt;
-    return BlockFinder(file, load).find();
+    return BlockFinder(file, load, more).find();
   }
   return std::nullopt;
+}
+
+bool headers_grow_in_place(const ElfFile& file) {
+  if (spare_header(file)) return true;
+  const auto block = block_behind_headers(file, 1);
+  return block && block->size.value == 0;
 }
 
 }  // namespace reprobe

@@ -11,6 +11,8 @@
 #include "libprobe/notes/respell.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
+#include "libprobe/verify/check_index.hpp"
+#include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/leftovers.hpp"
@@ -217,6 +219,7 @@ void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vecto
 std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
                              const CompareOptions& options) {
   if (has_sleds(after) && !has_sleds(before)) return compare_sleds(before, after);
+  if (gained_index(before, after)) return compare_index(before, after);
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);
@@ -229,6 +232,7 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   } else {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }
+  check_index(after, now, out);
   compare_note_bytes(before, old, after, now, out);
   compare_note_relocations(before, old, after, now, out);
   compare_leftovers(before, after, match, out);

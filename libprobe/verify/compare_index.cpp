@@ -1,0 +1,421 @@
+#include "libprobe/verify/compare_index.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+
+#include "libprobe/audit/probe.hpp"
+#include "libprobe/notes/index.hpp"
+#include "libprobe/verify/check_index.hpp"
+#include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/section_match.hpp"
+#include "libprobe/verify/verify_finding.hpp"
+
+namespace reprobe {
+namespace {
+
+struct FileRange {
+  std::uint64_t begin{};
+  std::uint64_t end{};
+};
+
+// Of a file made to be slow. No file has that many program headers; notes and the interpreter's
+// name are what stands behind them.
+constexpr std::size_t kMostHeaders = 1024, kMostMoved = 8;
+
+constexpr std::uint32_t kPermissions = PF_R | PF_W | PF_X;
+
+bool same_place(const Segment& a, const Segment& b) {
+  return a.offset == b.offset && a.vaddr == b.vaddr && a.paddr == b.paddr && a.filesz == b.filesz &&
+         a.memsz == b.memsz;
+}
+
+bool same_header(const Segment& a, const Segment& b) {
+  return a.type == b.type && a.flags == b.flags && a.align == b.align && same_place(a, b);
+}
+
+bool ends_at(const Segment& segment, const IndexPlace& index) {
+  return segment.offset.value + segment.filesz.value == index.offset.value + index.size.value &&
+         segment.filesz == segment.memsz;
+}
+
+bool is_mapped_at_its_address(const ElfFile& file, const Segment& segment) {
+  const auto offset = file.offset_of(segment.vaddr);
+  return offset && *offset == segment.offset;
+}
+
+class IndexComparer {
+ public:
+  IndexComparer(const ElfFile& before, const ElfFile& after, const IndexPlace& index)
+      : before_(before), after_(after), index_(index) {}
+
+  std::vector<Finding> run() {
+    check_contents();
+    compare_segments();
+    compare_sections();
+    compare_leftovers(before_, after_, match_sections(before_, after_), out_);
+    compare_bytes();
+    return std::move(out_);
+  }
+
+ private:
+  void report(std::string rule, std::string message) {
+    out_.push_back(verify_finding(std::move(rule), std::move(message)));
+  }
+
+  // The note says what the notes say, and what stands at each site.
+  void check_contents() {
+    const ProbeFile probes = read_probes(after_);
+    check_index(after_, probes, out_);
+    const auto index = read_index(after_, index_);
+    if (!index) return;
+    if (index->entries.empty()) report("verify-index", "the index is empty");
+    auto probe = probes.probes.begin();
+    for (const IndexEntry& entry : index->entries) {
+      while (probe != probes.probes.end() &&
+             (probe->site != entry.site || probe->note.name != entry.name)) {
+        ++probe;
+      }
+      if (probe == probes.probes.end()) return;  // reported above
+      if (!says_the_nop(entry, *probe)) {
+        report("verify-index",
+               fmt::format("what stands at {:#x} is not what the index says", entry.site.value));
+      }
+    }
+  }
+
+  static bool says_the_nop(const IndexEntry& entry, const Probe& probe) {
+    constexpr std::array<const char*, 8> kNames{
+        "other", "nop", "nop5", "nop10", "sled-nop5", "sled-nop10", "sled-call", "sled-slot"};
+    const std::string kind = site_kind(probe);
+    const auto number = static_cast<std::size_t>(entry.kind);
+    if (entry.kind == SiteKind::other) {
+      return (kind == "other" || kind == "sled-other") && entry.size == 0 &&
+             entry.resume.value == 0 && entry.slot.value == 0;
+    }
+    return kind == kNames[number] && entry.size == probe.facts.nop.size &&
+           entry.resume.value == entry.site.value + entry.size && entry.slot.value == 0;
+  }
+
+  // --- program headers ---
+
+  void compare_segments() {
+    if (after_.segments().size() > kMostHeaders) {
+      return report("verify-segment", "more program headers than can be compared");
+    }
+    std::vector<bool> taken(after_.segments().size());
+    for (const Segment& old : before_.segments()) {
+      if (!find_again(old, taken)) {
+        report("verify-segment", fmt::format("program header {} means something else", old.index));
+      }
+    }
+    std::size_t loads = 0;
+    for (const Segment& now : after_.segments()) {
+      if (taken[now.index]) continue;
+      const bool is_note = now.type == PT_NOTE && now.index == index_.segment &&
+                           now.offset == index_.offset && now.vaddr == index_.address &&
+                           now.paddr == index_.address && now.filesz == index_.size &&
+                           now.memsz == now.filesz && now.flags == PF_R && now.align == Size{4};
+      const bool is_load = now.type == PT_LOAD && (now.flags & kPermissions) == PF_R &&
+                           now.offset.value >= before_.source().size() && ends_at(now, index_) &&
+                           now.paddr == now.vaddr && ++loads == 1;
+      if (!is_note && !is_load) {
+        report("verify-segment", fmt::format("program header {} is new", now.index));
+      }
+    }
+    compare_loads();
+  }
+
+  bool find_again(const Segment& old, std::vector<bool>& taken) {
+    for (const Segment& now : after_.segments()) {
+      if (taken[now.index] || now.type != old.type || !is_same(old, now)) continue;
+      taken[now.index] = true;
+      return true;
+    }
+    // What a file can do without, so that its entry is free (layout_headers.hpp).
+    if (old.type == PT_PHDR) return !has(before_, PT_INTERP) && !has(after_, PT_PHDR);
+    return old.type == PT_NOTE && is_part_of_another(old);
+  }
+
+  static bool has(const ElfFile& file, std::uint32_t type) {
+    return std::ranges::find(file.segments(), type, &Segment::type) != file.segments().end();
+  }
+
+  bool is_same(const Segment& old, const Segment& now) const {
+    if (same_header(old, now)) return true;
+    if (old.flags != now.flags) return false;
+    switch (old.type) {
+      case PT_LOAD:
+        return has_grown(old, now);
+      case PT_PHDR:
+        return is_over_headers(now);
+      case PT_NOTE:
+      case PT_INTERP:
+      case PT_GNU_PROPERTY:
+        return has_moved(old, now) || has_taken_over(old, now);
+      default:
+        return false;
+    }
+  }
+
+  // Up to the end of the index, over padding.
+  bool has_grown(const Segment& old, const Segment& now) const {
+    return old.offset == now.offset && old.vaddr == now.vaddr && old.paddr == now.paddr &&
+           old.align == now.align && old.filesz == old.memsz && now.filesz > old.filesz &&
+           (now.flags & PF_W) == 0 && ends_at(now, index_) &&
+           index_.offset.value >= old.offset.value + old.filesz.value;
+  }
+
+  bool is_over_headers(const Segment& now) const {
+    const ElfHeader& header = after_.header();
+    return now.offset == header.phoff && now.paddr == now.vaddr && now.filesz == now.memsz &&
+           now.filesz.value == header.phnum * header.phentsize &&
+           is_mapped_at_its_address(after_, now);
+  }
+
+  // It made place for program headers, and its bytes went along.
+  bool has_moved(const Segment& old, const Segment& now) const {
+    return old.align == now.align && old.filesz == now.filesz && old.memsz == now.memsz &&
+           now.paddr == now.vaddr && now.offset.value >= before_.source().size() &&
+           same_text(old.offset, now.offset, old.filesz) && is_mapped_at_its_address(after_, now);
+  }
+
+  // Another PT_NOTE that touches has given up its header.
+  bool has_taken_over(const Segment& old, const Segment& now) const {
+    return old.type == PT_NOTE && now.offset <= old.offset && holds(now, old) &&
+           now.align == Size{4} && now.filesz == now.memsz && now.paddr == now.vaddr &&
+           is_joined(now);
+  }
+  bool is_part_of_another(const Segment& old) const {
+    return std::ranges::any_of(after_.segments(), [&](const Segment& now) {
+      return now.type == PT_NOTE && holds(now, old) && is_joined(now);
+    });
+  }
+  static bool holds(const Segment& now, const Segment& old) {
+    return old.offset >= now.offset &&
+           old.vaddr.value - now.vaddr.value == old.offset.value - now.offset.value &&
+           old.offset.value - now.offset.value <= now.filesz.value &&
+           old.filesz.value <= now.filesz.value - (old.offset.value - now.offset.value);
+  }
+  // Of PT_NOTEs of the input, without bytes between them.
+  bool is_joined(const Segment& now) const {
+    std::uint64_t covered = 0;
+    for (const Segment& old : before_.segments()) {
+      if (old.type == PT_NOTE && holds(now, old)) covered += old.filesz.value;
+    }
+    return covered == now.filesz.value;
+  }
+
+  // They ascend and lie apart, and the index is in one that nobody writes.
+  void compare_loads() {
+    std::uint64_t end = 0;
+    bool read_only = false;
+    for (const Segment& load : after_.segments()) {
+      if (load.type != PT_LOAD) continue;
+      if (load.vaddr.value < end) {
+        report("verify-segment", fmt::format("program header {} overlaps another", load.index));
+      }
+      end = load.vaddr.value + load.memsz.value;
+      read_only =
+          read_only || ((load.flags & PF_W) == 0 &&
+                        in_range(index_.offset.value, load.offset.value, load.filesz.value));
+    }
+    if (!read_only) report("verify-segment", "the index is not in memory that is read-only");
+    if (after_.header().phnum > before_.header().phnum + 2) {
+      report("verify-segment", "more than two program headers are new");
+    }
+  }
+
+  // --- section headers ---
+
+  void compare_sections() {
+    const auto old = before_.sections();
+    const auto now = after_.sections();
+    if (now.size() != old.size() + 1 || !is_index_section(now.back())) {
+      return report("verify-section", "the index has no section of its own");
+    }
+    for (const Section& section : old) {
+      if (!is_same_section(section, now[section.index])) {
+        report("verify-section", fmt::format("section {} {} changed", section.index, section.name));
+      }
+    }
+    if (before_.header().shstrndx != after_.header().shstrndx) {
+      report("verify-section", "the section names are another section");
+    }
+  }
+
+  bool is_index_section(const Section& s) const {
+    return s.name == kIndexSection && s.type == SHT_NOTE && s.flags == SHF_ALLOC &&
+           s.addr == index_.address && s.offset == index_.offset && s.size == index_.size &&
+           s.link == 0 && s.info == 0 && s.addralign == Size{4} && s.entsize == Size{0};
+  }
+
+  bool is_same_section(const Section& old, const Section& now) {
+    if (old.name != now.name || old.type != now.type || old.flags != now.flags ||
+        old.link != now.link || old.info != now.info || old.addralign != now.addralign ||
+        old.entsize != now.entsize) {
+      return false;
+    }
+    if (old.index != 0 && old.index == before_.header().shstrndx) return has_new_name(old, now);
+    if (old.size != now.size) return false;
+    if (old.addr == now.addr && old.offset == now.offset) return true;
+    // It made place for program headers.
+    const bool moved =
+        old.flags == SHF_ALLOC && !old.nobits() && now.offset.value >= before_.source().size() &&
+        same_text(old.offset, now.offset, old.size) && after_.offset_of(now.addr) == now.offset;
+    if (!moved || moved_.size() == kMostMoved) return false;
+    moved_.insert(old.index);
+    return true;
+  }
+
+  bool has_new_name(const Section& old, const Section& now) const {
+    const auto a = before_.contents(old);
+    const auto b = after_.contents(now);
+    const std::string added = std::string(kIndexSection) + '\0';
+    return a && b && old.addr == now.addr && b->size() == a->size() + added.size() &&
+           std::ranges::equal(*a, b->first(a->size())) && as_text(b->subspan(a->size())) == added;
+  }
+
+  // --- bytes ---
+
+  [[nodiscard]] bool same_text(FileOffset old, FileOffset now, Size size) const {
+    const auto a = before_.source().slice(old, size, "bytes");
+    const auto b = after_.source().slice(now, size, "bytes");
+    return a && b && std::ranges::equal(*a, *b);
+  }
+
+  void compare_bytes() {
+    allow_headers();
+    allow_gap();
+    for (const std::uint32_t index : moved_) allow_symbols_of(*before_.section_at(index));
+    std::ranges::sort(allowed_, {}, &FileRange::begin);
+    const std::uint64_t end = before_.source().size();
+    std::uint64_t at = 0;
+    for (const FileRange& range : allowed_) {
+      if (range.begin > at && !same_bytes(at, std::min(range.begin, end))) return;
+      at = std::max(at, range.end);
+    }
+    if (at < end) same_bytes(at, end);
+  }
+
+  // e_phoff, e_phnum, e_shoff and e_shnum; the table, and what it grew over.
+  void allow_headers() {
+    const bool is64 = before_.header().is64;
+    const auto allow = [&](std::uint64_t begin, std::uint64_t size) {
+      allowed_.push_back({begin, begin + size});
+    };
+    allow(is64 ? 32 : 28, is64 ? 16 : 8);  // e_phoff and e_shoff stand together
+    allow(is64 ? 56 : 44, 2);
+    allow(is64 ? 60 : 48, 2);
+    const ElfHeader& now = after_.header();
+    const std::uint64_t old_end =
+        before_.header().phoff.value + before_.header().phnum * before_.header().phentsize;
+    const std::uint64_t new_end = now.phoff.value + now.phnum * now.phentsize;
+    if (now.phoff != before_.header().phoff) return;  // the old table stays as it was
+    allow(now.phoff.value, now.phnum * now.phentsize);
+    if (new_end > old_end && !may_grow_to(old_end, new_end)) {
+      report("verify-bytes", "the program headers lie over something that has not moved");
+    }
+  }
+
+  // The bytes behind the table belonged to sections that moved, or were padding.
+  bool may_grow_to(std::uint64_t begin, std::uint64_t end) const {
+    const auto bytes = before_.source().slice({begin}, Size{end - begin}, "bytes");
+    if (!bytes) return false;
+    for (std::uint64_t at = begin; at < end; ++at) {
+      const auto holds = [&](const auto& s) { return in_range(at, s.offset.value, s.size.value); };
+      const bool in_moved = std::ranges::any_of(
+          moved_, [&](std::uint32_t index) { return holds(*before_.section_at(index)); });
+      const bool in_other = std::ranges::any_of(before_.sections(), [&](const Section& s) {
+        return !s.nobits() && s.type != SHT_NULL && holds(s) && !moved_.contains(s.index);
+      });
+      const std::byte byte = (*bytes)[static_cast<std::size_t>(at - begin)];
+      const bool padding = byte == std::byte{0} || byte == std::byte{'X'};
+      if (in_other || (!in_moved && !padding)) return false;
+    }
+    return true;
+  }
+
+  // Zeros that no segment and no section had.
+  void allow_gap() {
+    const std::uint64_t begin = index_.offset.value, end = begin + index_.size.value;
+    if (begin >= before_.source().size()) return;
+    const auto bytes = before_.source().slice(index_.offset, index_.size, "bytes");
+    const auto over = [&](FileOffset offset, Size size) {
+      return offset.value < end && size.value != 0 && offset.value + size.value > begin;
+    };
+    const bool claimed =
+        std::ranges::any_of(before_.segments(),
+                            [&](const Segment& s) { return over(s.offset, s.filesz); }) ||
+        std::ranges::any_of(before_.sections(), [&](const Section& s) {
+          return !s.nobits() && s.type != SHT_NULL && over(s.offset, s.size);
+        });
+    if (claimed || !bytes ||
+        !std::ranges::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; })) {
+      return report("verify-bytes", "the index lies over bytes that are not padding");
+    }
+    allowed_.push_back({begin, end});
+  }
+
+  // Symbols that follow their section.
+  void allow_symbols_of(const Section& moved) {
+    const std::uint64_t by = after_.section_at(moved.index)->addr.value - moved.addr.value;
+    const unsigned word = before_.header().word();
+    for (const Section& section : before_.sections()) {
+      const auto old = before_.symbol_table(section);
+      if (section.type != SHT_SYMTAB || !old) continue;
+      const auto now = after_.symbol_table(*after_.section_at(section.index));
+      if (!now || now->size() != old->size()) continue;
+      for (std::uint32_t i = 0; i < old->size(); ++i) {
+        const Symbol symbol = old->at(i);
+        if (symbol.shndx != moved.index || !symbol.in_section()) continue;
+        if (now->at(i).value.value != symbol.value.value + by) continue;
+        // st_value in Elf32_Sym and Elf64_Sym.
+        const std::uint64_t at = section.offset.value + symbol.entry_offset + (word == 8 ? 8U : 4U);
+        allowed_.push_back({at, at + word});
+      }
+    }
+  }
+
+  bool same_bytes(std::uint64_t begin, std::uint64_t end) {
+    if (begin >= end) return true;
+    const auto a = before_.source().slice({begin}, Size{end - begin}, "bytes");
+    const auto b = after_.source().slice({begin}, Size{end - begin}, "bytes");
+    if (!a || !b) {
+      report("verify-bytes", "the result is shorter than the original");
+      return false;
+    }
+    const auto [x, y] = std::ranges::mismatch(*a, *b);
+    if (x == a->end()) return true;
+    report("verify-bytes",
+           fmt::format("the byte at {:#x} is none that an index needs; expected {:#04x}, found "
+                       "{:#04x}",
+                       begin + static_cast<std::uint64_t>(x - a->begin()),
+                       static_cast<unsigned>(*x), static_cast<unsigned>(*y)));
+    return false;
+  }
+
+  const ElfFile& before_;
+  const ElfFile& after_;
+  IndexPlace index_;
+  std::set<std::uint32_t> moved_;  // sections that made place for program headers
+  std::vector<FileRange> allowed_;
+  std::vector<Finding> out_;
+};
+
+}  // namespace
+
+bool gained_index(const ElfFile& before, const ElfFile& after) {
+  return !find_index(before) && find_index(after);
+}
+
+std::vector<Finding> compare_index(const ElfFile& before, const ElfFile& after) {
+  const auto index = find_index(after);
+  if (!index) return {verify_finding("verify-index", "the result has no index")};
+  return IndexComparer(before, after, *index).run();
+}
+
+}  // namespace reprobe
