@@ -76,11 +76,11 @@ class RoomFinder {
     const Size table = headers_size(file_, file_.segments().size() + more);
     if (as == LoadedAs::program && table.value > kMostProgramHeaders)
       return refused("e_phnum", "more program headers than older kernels take");
-    if (const auto block = block_behind_headers(file_, more)) {
-      room_.kind = RoomKind::grown_headers;
-      return block->size.value == 0 ? in_new_segment(0, Size{0})
-                                    : in_new_segment(block->offset.value % kBlockAlign,
-                                                     Size{kBeforeBlock + block->size.value});
+    if (const auto block = block_behind_headers(file_, more)) return behind_block(*block);
+    if (more == 2) {
+      const auto block = block_behind_headers(file_, 1);
+      room_.joined = block && notes_at_end(file_, *block);
+      if (room_.joined) return behind_block(*block);
     }
     room_.kind = RoomKind::moved_headers;
     return as == LoadedAs::library ? with_table(table) : with_table_before_518(table);
@@ -109,6 +109,13 @@ class RoomFinder {
 
   static VirtAddr address_of(const Segment& load, FileOffset place) {
     return {place.value - load.offset.value + load.vaddr.value};
+  }
+
+  Result<Room> behind_block(const MovableBlock& block) {
+    room_.kind = RoomKind::grown_headers;
+    return block.size.value == 0 ? in_new_segment(0, Size{0})
+                                 : in_new_segment(block.offset.value % kBlockAlign,
+                                                  Size{kBeforeBlock + block.size.value});
   }
 
   // What comes first in the segment, and the contents behind it, at the end of the file. The first

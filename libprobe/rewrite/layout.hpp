@@ -55,10 +55,14 @@ struct Room {
   VirtAddr segment_address;
   std::uint32_t grows{};  // gap: the program header of the segment in front of it
   bool notes{};           // as requested
+  // grown_headers: the notes stand behind those that have moved, whose PT_NOTE covers both.
+  bool joined{};
 };
 
 // Entries that a room in a new segment needs in the program header table.
-[[nodiscard]] constexpr std::size_t new_headers(const Room& room) { return room.notes ? 2 : 1; }
+[[nodiscard]] constexpr std::size_t new_headers(const Room& room) {
+  return room.notes && !room.joined ? 2 : 1;
+}
 
 // The first of these that the file allows:
 //

@@ -14,20 +14,23 @@ constexpr std::uint64_t kMostBytes = 0x1000;
 // Of a file made to be slow: headers that overlap in a long chain, many symbol tables.
 constexpr int kMostSteps = 16, kMostSymbolTables = 4;
 
-bool is_gnu_notes(const ElfFile& file, const Section& section) {
-  const auto bytes = file.contents(section);
-  if (!bytes) return false;
-  const NoteLayout layout{
-      .align = section.addralign.value == 8 ? 8U : 4U, .order = file.header().order, .gaps = false};
+// Whole notes of GNU; the padding of the last may be cut off.
+bool are_gnu_notes(ByteView bytes, Size align, std::endian order) {
+  const NoteLayout layout{.align = align.value == 8 ? 8U : 4U, .order = order, .gaps = false};
   std::uint64_t at = 0;
-  while (at < bytes->size()) {
-    const auto note = read_note(*bytes, at, layout);
+  while (at < bytes.size()) {
+    const auto note = read_note(bytes, at, layout);
     if (!note || note->next <= at || note->namesz != 4) return false;
     constexpr std::string_view kGnu("GNU\0", 4);
-    if (as_text(bytes->subspan(static_cast<std::size_t>(note->name), 4)) != kGnu) return false;
+    if (as_text(bytes.subspan(static_cast<std::size_t>(note->name), 4)) != kGnu) return false;
     at = note->next;
   }
   return true;
+}
+
+bool is_gnu_notes(const ElfFile& file, const Section& section) {
+  const auto bytes = file.contents(section);
+  return bytes && are_gnu_notes(*bytes, section.addralign, file.header().order);
 }
 
 class BlockFinder {
@@ -164,6 +167,20 @@ std::optional<MovableBlock> block_behind_headers(const ElfFile& file, std::size_
     if (load.type != PT_LOAD || !in_range(table, load.offset.value, load.filesz.value)) continue;
     if (load.filesz.value - (table - load.offset.value) < size) return std::nullopt;
     return BlockFinder(file, load, more).find();
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> notes_at_end(const ElfFile& file, const MovableBlock& block) {
+  const std::uint64_t end = block.offset.value + block.size.value;
+  for (const Segment& segment : file.segments()) {
+    if (segment.type != PT_NOTE || segment.align.value == 8 || segment.filesz != segment.memsz ||
+        !block.holds(segment.offset, segment.filesz) ||
+        segment.offset.value + segment.filesz.value != end || segment.filesz.value % 4 != 0 ||
+        segment.offset.value % 4 != 0)
+      continue;
+    const auto bytes = file.source().slice(segment.offset, segment.filesz, "notes");
+    if (bytes && are_gnu_notes(*bytes, segment.align, file.header().order)) return segment.index;
   }
   return std::nullopt;
 }

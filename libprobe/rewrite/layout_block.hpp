@@ -31,6 +31,11 @@ inline constexpr std::uint64_t kBeforeBlock = 16;
 [[nodiscard]] std::optional<MovableBlock> block_behind_headers(const ElfFile& file,
                                                                std::size_t more);
 
+// The PT_NOTE, by index, at whose end the block ends, so that a note that comes to stand behind the
+// block continues it. Nothing where there is none, or its notes do not fill it.
+[[nodiscard]] std::optional<std::size_t> notes_at_end(const ElfFile& file,
+                                                      const MovableBlock& block);
+
 // Can one more entry stand in the table where that is, and nothing has to move for it: in the place
 // of a spare one, or over padding behind the table?
 [[nodiscard]] bool headers_grow_in_place(const ElfFile& file);

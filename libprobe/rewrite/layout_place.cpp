@@ -41,14 +41,16 @@ class Placer {
         break;
       case RoomKind::grown_headers:
         block_ = block_behind_headers(file_, new_headers(room_));
-        if (!block_) return internal("the room is not of this file");
+        if (!block_ || (room_.joined && !notes_at_end(file_, *block_)))
+          return internal("the room is not of this file");
         move_block();
+        if (room_.joined) join_notes(headers_[*notes_at_end(file_, *block_)]);
         break;
       case RoomKind::moved_headers:
         break;
     }
     add_load(page);
-    if (room_.notes) add_notes();
+    if (room_.notes && !room_.joined) add_notes();
     change_phdr();
     return {};
   }
@@ -182,6 +184,10 @@ class Placer {
     auto behind = headers_.end();
     while (std::prev(behind)->type != PT_LOAD) --behind;  // load_map() found one
     headers_.insert(behind, load);
+  }
+
+  void join_notes(Segment& notes) const {
+    notes.filesz = notes.memsz = Size{room_.offset.value + size_ - notes.offset.value};
   }
 
   // Behind the other PT_NOTEs.

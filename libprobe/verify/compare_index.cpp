@@ -155,7 +155,7 @@ class IndexComparer {
       case PT_NOTE:
       case PT_INTERP:
       case PT_GNU_PROPERTY:
-        return has_moved(old, now) || has_taken_over(old, now);
+        return has_moved(old, now) || has_index_behind(old, now) || has_taken_over(old, now);
       default:
         return false;
     }
@@ -179,6 +179,15 @@ class IndexComparer {
   // It made place for program headers, and its bytes went along.
   bool has_moved(const Segment& old, const Segment& now) const {
     return old.align == now.align && old.filesz == now.filesz && old.memsz == now.memsz &&
+           now.paddr == now.vaddr && now.offset.value >= before_.source().size() &&
+           same_text(old.offset, now.offset, old.filesz) && is_mapped_at_its_address(after_, now);
+  }
+
+  // The same, and the index continues its notes.
+  bool has_index_behind(const Segment& old, const Segment& now) const {
+    return old.type == PT_NOTE && now.index == index_.segment && old.align == now.align &&
+           old.align != Size{8} && old.filesz == old.memsz && now.filesz == now.memsz &&
+           now.filesz.value == old.filesz.value + index_.size.value && ends_at(now, index_) &&
            now.paddr == now.vaddr && now.offset.value >= before_.source().size() &&
            same_text(old.offset, now.offset, old.filesz) && is_mapped_at_its_address(after_, now);
   }
