@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <string_view>
 #include <tuple>
 
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/notes/index.hpp"
 #include "libprobe/notes/respell.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
@@ -185,20 +187,25 @@ bool same_other_notes(const ElfFile& before, const ProbeFile& old, const ElfFile
   return left == right && apart_before.notes.size() == apart_after.notes.size();
 }
 
-// --from-debug: every probe of the result is one of the debug file and stands on a nop. (What a
-// stripped file leaves in doubt the debug file's symbols may have decided.)
-void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vector<Finding>& out) {
-  const auto known = [](const Probe& probe) {
-    return std::tuple<std::string_view, std::string_view, std::string_view, VirtAddr, VirtAddr>(
-        probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore);
-  };
-  std::map<decltype(known(debug.probes.front())), std::size_t> left;
-  for (const Probe& probe : debug.probes) ++left[known(probe)];
+// What tells a probe where its note may stand elsewhere.
+using Known = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
+
+Known known(const Probe& probe) {
+  return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore};
+}
+
+// Notes that were gone: every probe of the result is one of the source's, a debug file or the
+// index, and stands on a nop. (What a stripped file leaves in doubt the source may have decided.)
+void compare_restored(const std::vector<Known>& source, std::string_view source_name,
+                      const ProbeFile& after, std::vector<Finding>& out) {
+  std::map<Known, std::size_t> left;
+  for (const Known& probe : source) ++left[probe];
   for (const Probe& probe : after.probes) {
     std::size_t& count = left[known(probe)];
     if (count == 0) {
-      out.push_back(probe_finding(probe, "verify-probe-added",
-                                  "the result has a probe that the debug file has not"));
+      out.push_back(
+          probe_finding(probe, "verify-probe-added",
+                        fmt::format("the result has a probe that {} has not", source_name)));
       continue;
     }
     --count;
@@ -212,6 +219,24 @@ void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vecto
           fmt::format("the restored probe is {} in the result", to_string(probe.verdict))));
     }
   }
+}
+
+std::vector<Known> probes_of_debug_file(const ElfFile& debug) {
+  std::vector<Known> result;
+  for (const Probe& probe : read_probes(debug).probes) result.push_back(known(probe));
+  return result;
+}
+
+// Of a file without notes.
+std::vector<Known> probes_of_index(const ElfFile& file) {
+  const auto place = find_index(file);
+  const auto index = place ? read_index(file, *place) : Result<ProbeIndex>{};
+  std::vector<Known> result;
+  if (!index) return result;
+  for (const IndexEntry& entry : index->entries) {
+    result.emplace_back(entry.provider, entry.name, entry.arguments, entry.site, entry.semaphore);
+  }
+  return result;
 }
 
 }  // namespace
@@ -228,7 +253,9 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   const ProbeFile old = read_probes(before), now = read_probes(after);
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
-    compare_restored(read_probes(*options.notes_from), now, out);
+    compare_restored(probes_of_debug_file(*options.notes_from), "the debug file", now, out);
+  } else if (std::ranges::none_of(before.sections(), holds_notes) && find_index(before)) {
+    compare_restored(probes_of_index(before), "the index", now, out);
   } else {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }
