@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "libprobe/notes/index.hpp"
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
@@ -131,7 +132,6 @@ std::string summary(const FixCommandOptions& options, const Planned& planned) {
   for (const Repair& repair : fix.repairs) {
     if (!repair.probe && !repair.rule.starts_with("base-")) others.insert(repair.rule);
   }
-  if (planned.index.fate == IndexFate::renewed) text += ", renewed the index";
   if (!others.empty()) text += fmt::format(", repaired {}", fmt::join(others, ", "));
   if (!file.build_id().empty()) text += options.new_build_id ? "; new build-id" : "; build-id kept";
   return text;
@@ -315,10 +315,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         options.file, doubtful));
   }
   terminal.info(fix.plan.empty() ? nothing_to_change(options) : summary(options, *planned));
-  if (planned->index.fate == IndexFate::emptied) {
-    terminal.warning(fmt::format("{}: [{}] the index is empty now: {}", options.file, kIndexSection,
-                                 planned->index.why));
-  }
+  say_index(options.file, planned->index, terminal);
   return fix.refused.empty() ? kDone : kRefused;
 }
 

@@ -167,6 +167,7 @@ Result<int> sled_file(const SledCommandOptions& options, const Terminal& termina
     return kDone;
   }
   say_coverage(options, *result, terminal);
+  say_index(options.file, result->index, terminal);
   const bool none = result->sleds.sites.empty() && !result->sleds.refused.empty();
   return none ? kRefused : kDone;
 }

@@ -7,6 +7,7 @@
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/rewrite/commit.hpp"
+#include "libprobe/rewrite/index/renew.hpp"
 #include "tool/options.hpp"
 
 namespace reprobe {
@@ -23,6 +24,9 @@ struct Input {
 [[nodiscard]] Result<void> write_output(
     const WriteOptions& options, const Plan& plan, const ByteSource& input, const FileStamp& stamp,
     const std::function<Result<void>(const std::filesystem::path&)>& check);
+
+// Warns of an index (.note.reprobe) that could not follow the notes.
+void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal);
 
 // Of --dry-run: a line for each edit and for what is appended.
 void print_edits(const Plan& plan);

@@ -1,7 +1,9 @@
 #include "libprobe/rewrite/index/renew.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -9,7 +11,9 @@
 #include "libprobe/rewrite/planned_source.hpp"
 
 namespace reprobe {
+namespace {
 
+// Of an index of some of the probes, those with its names; every probe of another.
 std::function<bool(const Probe&)> selection_of(const ProbeIndex& index) {
   if (!index.partial) return {};
   using Names = std::set<std::pair<std::string, std::string>>;
@@ -20,7 +24,18 @@ std::function<bool(const Probe&)> selection_of(const ProbeIndex& index) {
   };
 }
 
-Result<RenewedIndex> renew_index(Plan& plan, const ElfFile& file, const IndexPlace& place,
+// What the notes of the plan's output say; nothing where it has none.
+Result<std::optional<ProbeIndex>> index_after(const ElfFile& file, const Plan& plan,
+                                              const ProbeIndex& old) {
+  const auto after = ElfFile::open(planned_source(file.source(), plan));
+  if (!after) return tl::unexpected(after.error());
+  if (std::ranges::none_of(after->sections(), holds_notes)) return std::nullopt;
+  auto index = index_of(*after, read_probes(*after), selection_of(old));
+  if (!index) return tl::unexpected(index.error());
+  return std::move(*index);
+}
+
+Result<RenewedIndex> write_index(Plan& plan, const ElfFile& file, const IndexPlace& place,
                                  const ProbeIndex& old, const Result<ProbeIndex>& wanted) {
   if (wanted && same_notes(old, *wanted)) return RenewedIndex{IndexFate::same, ""};
   RenewedIndex renewed{IndexFate::renewed, ""};
@@ -48,22 +63,17 @@ Result<RenewedIndex> renew_index(Plan& plan, const ElfFile& file, const IndexPla
   return renewed;
 }
 
-Result<RenewedIndex> renew_index(Plan& plan, const ElfFile& file) {
+}  // namespace
+
+Result<RenewedIndex> renew_index(Plan& plan, const ElfFile& file, const Plan* finished) {
   const auto place = find_index(file);
   if (!place) return RenewedIndex{};
   const auto old = read_index(file, *place);
   if (!old) return tl::unexpected(old.error());
-  const auto wanted = [&]() -> Result<std::optional<ProbeIndex>> {
-    const auto after = ElfFile::open(planned_source(file.source(), plan));
-    if (!after) return tl::unexpected(after.error());
-    if (std::ranges::none_of(after->sections(), holds_notes)) return std::nullopt;
-    auto index = index_of(*after, read_probes(*after), selection_of(*old));
-    if (!index) return tl::unexpected(index.error());
-    return std::move(*index);
-  }();
-  if (!wanted) return renew_index(plan, file, *place, *old, tl::unexpected(wanted.error()));
+  auto wanted = index_after(file, finished != nullptr ? *finished : plan, *old);
+  if (!wanted) return write_index(plan, file, *place, *old, tl::unexpected(wanted.error()));
   if (!*wanted) return RenewedIndex{IndexFate::same, ""};
-  return renew_index(plan, file, *place, *old, **wanted);
+  return write_index(plan, file, *place, *old, std::move(**wanted));
 }
 
 }  // namespace reprobe

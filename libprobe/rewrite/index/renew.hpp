@@ -1,11 +1,9 @@
 // Keeps the index of a file true when a rewrite changes its notes.
 #pragma once
 
-#include <functional>
 #include <string>
 
-#include "libprobe/audit/probe.hpp"
-#include "libprobe/notes/index.hpp"
+#include "libprobe/elf/file.hpp"
 #include "libprobe/rewrite/plan.hpp"
 
 namespace reprobe {
@@ -22,18 +20,11 @@ struct RenewedIndex {
   std::string why;  // of emptied
 };
 
-// Adds to a plan what makes the index say what the notes of the plan's output say. An index of some
-// of the probes goes on with those names. Notes that are gone altogether leave it as it is: they
-// can be written from it. Errors: refused (an index of another version), malformed (one that cannot
-// be read), internal.
-[[nodiscard]] Result<RenewedIndex> renew_index(Plan& plan, const ElfFile& file);
-
-// The same for notes that the plan's output does not have yet: `wanted` is what they will say.
+// Adds to a plan what makes the index say what the notes of the output say. `finished`: the plan
+// with what is still to come, where that is more. An index of some of the probes goes on with those
+// names. Notes that are gone altogether leave it as it is: they can be written from it. Errors:
+// refused (an index of another version), malformed (one that cannot be read), internal.
 [[nodiscard]] Result<RenewedIndex> renew_index(Plan& plan, const ElfFile& file,
-                                               const IndexPlace& place, const ProbeIndex& old,
-                                               const Result<ProbeIndex>& wanted);
-
-// Whether an index of some of the probes has a probe of that name; all of another.
-[[nodiscard]] std::function<bool(const Probe&)> selection_of(const ProbeIndex& index);
+                                               const Plan* finished = nullptr);
 
 }  // namespace reprobe
