@@ -194,25 +194,31 @@ Known known(const Probe& probe) {
   return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore};
 }
 
-// Notes that were gone: every probe of the result is one of the source's, a debug file or the
-// index, and stands on a nop. (What a stripped file leaves in doubt the source may have decided.)
-void compare_restored(const std::vector<Known>& source, std::string_view source_name,
-                      const ProbeFile& after, std::vector<Finding>& out) {
+// Where notes come from that were gone.
+struct NoteSource {
+  std::string_view name;
+  std::vector<Known> probes;
+  bool of_this_file{};  // it knows of the file's own doubtful notes
+};
+
+// Every probe of the result is one of the source's, and stands on a nop. (What a stripped file
+// leaves in doubt the source may have decided.)
+void compare_restored(const NoteSource& source, const ProbeFile& after, std::vector<Finding>& out) {
   std::map<Known, std::size_t> left;
-  for (const Known& probe : source) ++left[probe];
+  for (const Known& probe : source.probes) ++left[probe];
   for (const Probe& probe : after.probes) {
     std::size_t& count = left[known(probe)];
     if (count == 0) {
       out.push_back(
           probe_finding(probe, "verify-probe-added",
-                        fmt::format("the result has a probe that {} has not", source_name)));
+                        fmt::format("the result has a probe that {} has not", source.name)));
       continue;
     }
     --count;
     const bool on_nop =
         probe.verdict == Verdict::ambiguous &&
-        (probe.facts.nop.kind == NopKind::nop || probe.facts.nop.kind == NopKind::nop5 ||
-         probe.facts.nop.kind == NopKind::nop10);
+        (source.of_this_file || probe.facts.nop.kind == NopKind::nop ||
+         probe.facts.nop.kind == NopKind::nop5 || probe.facts.nop.kind == NopKind::nop10);
     if (probe.verdict != Verdict::live && !on_nop) {
       out.push_back(probe_finding(
           probe, "verify-probe-added",
@@ -221,22 +227,22 @@ void compare_restored(const std::vector<Known>& source, std::string_view source_
   }
 }
 
-std::vector<Known> probes_of_debug_file(const ElfFile& debug) {
-  std::vector<Known> result;
-  for (const Probe& probe : read_probes(debug).probes) result.push_back(known(probe));
-  return result;
+NoteSource debug_file(const ElfFile& debug) {
+  NoteSource source{"the debug file", {}, false};
+  for (const Probe& probe : read_probes(debug).probes) source.probes.push_back(known(probe));
+  return source;
 }
 
-// Of a file without notes.
-std::vector<Known> probes_of_index(const ElfFile& file) {
+NoteSource index_of_stripped(const ElfFile& file) {
+  NoteSource source{"the index", {}, true};
   const auto place = find_index(file);
   const auto index = place ? read_index(file, *place) : Result<ProbeIndex>{};
-  std::vector<Known> result;
-  if (!index) return result;
+  if (!index) return source;
   for (const IndexEntry& entry : index->entries) {
-    result.emplace_back(entry.provider, entry.name, entry.arguments, entry.site, entry.semaphore);
+    source.probes.emplace_back(entry.provider, entry.name, entry.arguments, entry.site,
+                               entry.semaphore);
   }
-  return result;
+  return source;
 }
 
 }  // namespace
@@ -253,9 +259,9 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   const ProbeFile old = read_probes(before), now = read_probes(after);
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
-    compare_restored(probes_of_debug_file(*options.notes_from), "the debug file", now, out);
+    compare_restored(debug_file(*options.notes_from), now, out);
   } else if (std::ranges::none_of(before.sections(), holds_notes) && find_index(before)) {
-    compare_restored(probes_of_index(before), "the index", now, out);
+    compare_restored(index_of_stripped(before), now, out);
   } else {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }

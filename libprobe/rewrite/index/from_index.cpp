@@ -18,8 +18,8 @@ tl::unexpected<Error> refuse(std::string_view where, std::string reason, std::st
   return fail(ErrorCode::refused, std::string(where), std::move(reason), std::move(hint));
 }
 
-// Does the site hold the nop that it held when the index was made? Of sleds the section that tells
-// them may be gone.
+// Does the site hold what it held when the index was made? Of sleds the section that tells them may
+// be gone.
 bool holds_what_it_held(const IndexEntry& entry, const Probe& probe) {
   switch (entry.kind) {
     case SiteKind::nop:
@@ -31,7 +31,7 @@ bool holds_what_it_held(const IndexEntry& entry, const Probe& probe) {
     case SiteKind::sled_nop10:
       return probe.facts.nop.kind == NopKind::nop10;
     default:
-      return false;
+      return probe.facts.nop.kind == NopKind::none || probe.facts.nop.kind == NopKind::other;
   }
 }
 
