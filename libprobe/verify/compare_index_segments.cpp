@@ -10,9 +10,8 @@
 namespace reprobe {
 namespace {
 
-// Of a file made to be slow. No file has that many program headers; notes and the interpreter's
-// name are what stands behind them.
-constexpr std::size_t kMostHeaders = 1024, kMostMoved = 8;
+// Of a file made to be slow; no other has that many.
+constexpr std::size_t kMostHeaders = 1024;
 
 constexpr std::uint32_t kPermissions = PF_R | PF_W | PF_X;
 
