@@ -273,6 +273,31 @@ def real_files(root):
         try_file(path, Program([], False), os.path.basename(name))
 
 
+def with_sleds(folder):
+    """The index follows the notes to the sleds, and back."""
+    for name in ("gcc/bfd/pie/mass", "gcc/lld-19/pie/plain", "gcc/mold/static/plain"):
+        original, label = os.path.join(folder, name), f"{name}, sleds"
+        if not check(os.path.exists(original), f"{label}: no such fixture"):
+            continue
+        for first, second in (("relativize", "sled"), ("sled", "relativize")):
+            run(reprobe, first, original, "-o", "first")
+            done = run(reprobe, second, "first", "-o", "second")
+            if not check(done.returncode == 0, f"{label}: {first}, {second}: {done.stderr}"):
+                continue
+            index = index_of("second")
+            moved = [e for e in index.entries if e.kind == "sled-nop10"]
+            check(moved and all(e.size == 11 for e in moved), f"{label}: {index.entries[:5]}")
+            check_says_notes(label, "second", index)
+            done = run(reprobe, "verify", "first", "second")
+            check(done.returncode == 0, f"{label}: verify: {done.stdout}")
+            program = Program([], True)
+            program.before = program.prints(original)
+            program.check("second", f"{label}: {first}, {second}")
+            if second == "sled":
+                run(reprobe, "sled", "--undo", "second")
+                check(bytes_of("first") == bytes_of("second"), f"{label}: --undo")
+
+
 def in_process(source):
     """The program's own words against the reader's."""
     for label, (compiler, emulator, options) in SELF.items():
@@ -317,6 +342,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="reprobe-index-") as work:
         os.chdir(work)
         in_process(source)
+        with_sleds(folder)
         fixtures(folder)
         real_files(root)
         os.chdir("/")

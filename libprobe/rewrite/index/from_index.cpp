@@ -52,7 +52,10 @@ class Restorer {
 
   Result<FromIndexPlan> run() {
     if (file_.sections().empty()) {
-      return refuse("e_shoff", "the file has no section headers, and no place to name its notes");
+      // A table of no more than the program headers prove is no help: GNU strip 2.40 makes a
+      // program of it that does not start (docs/format.md).
+      return refuse("e_shoff", "the file has no section headers, and no place to name its notes",
+                    "reprobe list reads the index; llvm-strip --strip-all leaves the headers");
     }
     if (FileRanges(file_).section_over_header()) {
       return refuse("section headers", "a section overlaps the ELF header");
