@@ -1,4 +1,4 @@
-// Proves that the index of a file, .note.reprobe, says what its notes say.
+// Proves that the index of a result, .note.reprobe, says what its notes say.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,10 @@
 namespace reprobe {
 
 // Rule verify-index: an index that cannot be read, has another probe than the notes, or lacks one
-// that is not dangling (where it is not an index of some of them). An index without entries and a
-// file without one pass.
-void check_index(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
+// that is not dangling (where it is not an index of some of them); one that was written anew and is
+// not in the form of docs/format.md, or says of a site what is not there. An index without entries
+// and a file without one pass.
+void check_index(const ElfFile& before, const ElfFile& after, const ProbeFile& probes,
+                 std::vector<Finding>& out);
 
 }  // namespace reprobe

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/respell.hpp"
@@ -188,61 +189,49 @@ bool same_other_notes(const ElfFile& before, const ProbeFile& old, const ElfFile
 }
 
 // What tells a probe where its note may stand elsewhere.
-using Known = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
+using Known = std::tuple<std::string_view, std::string_view, std::string_view, VirtAddr, VirtAddr>;
 
-Known known(const Probe& probe) {
-  return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore};
+Known known(const Probe& probe, VirtAddr semaphore) {
+  return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, semaphore};
 }
 
-// Where notes come from that were gone.
-struct NoteSource {
-  std::string_view name;
-  std::vector<Known> probes;
-  bool of_this_file{};  // it knows of the file's own doubtful notes
-};
+bool on_nop(const Probe& probe) {
+  const NopKind kind = probe.facts.nop.kind;
+  return kind == NopKind::nop || kind == NopKind::nop5 || kind == NopKind::nop10;
+}
 
-// Every probe of the result is one of the source's, and stands on a nop. (What a stripped file
-// leaves in doubt the source may have decided.)
-void compare_restored(const NoteSource& source, const ProbeFile& after, std::vector<Finding>& out) {
-  std::map<Known, std::size_t> left;
-  for (const Known& probe : source.probes) ++left[probe];
-  for (const Probe& probe : after.probes) {
-    std::size_t& count = left[known(probe)];
-    if (count == 0) {
-      out.push_back(
-          probe_finding(probe, "verify-probe-added",
-                        fmt::format("the result has a probe that {} has not", source.name)));
+// Notes that were gone: every probe of the result is one of the source's, a debug file or the
+// index, in its order. `counters`: what repairs make of its semaphores. `doubtful`: probes that are
+// in doubt may stand on something else than a nop. (What a stripped file leaves in doubt the source
+// may have decided.)
+void compare_restored(const ProbeFile& source, const std::vector<SemaphoreValue>& counters,
+                      bool doubtful, const ProbeFile& after, std::vector<Finding>& out) {
+  auto next = after.probes.begin();
+  for (std::size_t i = 0; i < source.probes.size() && next != after.probes.end(); ++i) {
+    const Probe& probe = source.probes[i];
+    const Known now = known(*next, next->semaphore);
+    if (now != known(probe, probe.semaphore) &&
+        (counters.empty() || now != known(probe, counters[i].address))) {
       continue;
     }
-    --count;
-    const bool on_nop =
-        probe.verdict == Verdict::ambiguous &&
-        (source.of_this_file || probe.facts.nop.kind == NopKind::nop ||
-         probe.facts.nop.kind == NopKind::nop5 || probe.facts.nop.kind == NopKind::nop10);
-    if (probe.verdict != Verdict::live && !on_nop) {
+    if (next->verdict != Verdict::live &&
+        !(next->verdict == Verdict::ambiguous && (doubtful || on_nop(*next)))) {
       out.push_back(probe_finding(
-          probe, "verify-probe-added",
-          fmt::format("the restored probe is {} in the result", to_string(probe.verdict))));
+          *next, "verify-probe-added",
+          fmt::format("the restored probe is {} in the result", to_string(next->verdict))));
     }
+    ++next;
   }
+  if (next == after.probes.end()) return;
+  out.push_back(probe_finding(*next, "verify-probe-added",
+                              "the result has a probe that its source has not, or not there"));
 }
 
-NoteSource debug_file(const ElfFile& debug) {
-  NoteSource source{"the debug file", {}, false};
-  for (const Probe& probe : read_probes(debug).probes) source.probes.push_back(known(probe));
-  return source;
-}
-
-NoteSource index_of_stripped(const ElfFile& file) {
-  NoteSource source{"the index", {}, true};
-  const auto place = find_index(file);
-  const auto index = place ? read_index(file, *place) : Result<ProbeIndex>{};
-  if (!index) return source;
-  for (const IndexEntry& entry : index->entries) {
-    source.probes.emplace_back(entry.provider, entry.name, entry.arguments, entry.site,
-                               entry.semaphore);
-  }
-  return source;
+void compare_with_index(const ElfFile& before, const ProbeFile& now, std::vector<Finding>& out) {
+  const ProbeFile indexed = read_index_probes(before).value_or(ProbeFile{});
+  compare_restored(indexed,
+                   wanted_semaphores(before, indexed, read_semaphores(before, indexed), {}), true,
+                   now, out);
 }
 
 }  // namespace
@@ -259,13 +248,13 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   const ProbeFile old = read_probes(before), now = read_probes(after);
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
-    compare_restored(debug_file(*options.notes_from), now, out);
+    compare_restored(read_probes(*options.notes_from), {}, false, now, out);
   } else if (std::ranges::none_of(before.sections(), holds_notes) && find_index(before)) {
-    compare_restored(index_of_stripped(before), now, out);
+    compare_with_index(before, now, out);
   } else {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }
-  check_index(after, now, out);
+  check_index(before, after, now, out);
   compare_note_bytes(before, old, after, now, out);
   compare_note_relocations(before, old, after, now, out);
   compare_leftovers(before, after, match, out);

@@ -35,7 +35,7 @@ class SledComparer {
 
   std::vector<Finding> run() {
     compare_undo();
-    check_index(after_, new_probes_, out_);
+    check_index(before_, after_, new_probes_, out_);
     if (pair_probes()) {
       compare_functions();
       compare_arguments();
