@@ -268,6 +268,7 @@ void add_relativize(CLI::App& app, RelativizeCommandOptions& options) {
       "The index (.note.reprobe) is read-only and needs no relocation: a program finds its own\n"
       "probes in it, and reprobe fix writes the notes from it once llvm-strip --strip-all deleted\n"
       "them. Again on a file that has one: the index is renewed where the notes changed.\n"
+      "Use it before reprobe sled, whose --undo refuses a file that got its index later.\n"
       "\n"
       "Exit: 0 done or nothing to do, 3 unreadable, 4 refused, 5 could not be written.\n"
       "\n"
