@@ -46,7 +46,7 @@ Json repairs_json(const FixPlan& fix, const ProbeFile& probes) {
 }
 
 Json plan_json(const FixCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
-               const FixPlan& fix, const std::string& new_id) {
+               const FixPlan& fix, const RenewedIndex& index, const std::string& new_id) {
   Json removed = Json::array();
   for (const std::size_t i : fix.removed) {
     removed.push_back(probe_json(probes.probes[i], file.header()));
@@ -71,6 +71,7 @@ Json plan_json(const FixCommandOptions& options, const ElfFile& file, const Prob
             {"sites", Json::array()},
             {"repairs", repairs_json(fix, probes)},
             {"refused", std::move(refused)}};
+  if (Json followed = index_json(index); !followed.is_null()) j["index"] = std::move(followed);
   if (const std::string id = file.build_id(); !id.empty()) {
     j["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
   }
@@ -294,7 +295,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
                    });
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
-    print_json(plan_json(options, planned->input.file, planned->probes, fix,
+    print_json(plan_json(options, planned->input.file, planned->probes, fix, planned->index,
                          options.new_build_id ? id_after(*planned) : ""));
   } else if (options.dry_run) {
     print_plan(fix, planned->probes);

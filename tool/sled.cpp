@@ -69,6 +69,9 @@ Json plan_json(const SledCommandOptions& options, const ElfFile& file, const Pro
             {"removed", Json::array()},
             {"sites", std::move(sites)},
             {"refused", std::move(refused)}};
+  if (Json followed = index_json(result.index); !followed.is_null()) {
+    j["index"] = std::move(followed);
+  }
   if (const std::string id = file.build_id(); !id.empty()) {
     j["build_id"] = {{"before", id}, {"after", id}};
   }

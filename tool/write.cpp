@@ -40,6 +40,20 @@ void say_index(const std::string& path, const RenewedIndex& index, const Termina
       fmt::format("{}: [{}] the index is empty now: {}", path, kIndexSection, index.why));
 }
 
+Json index_json(const RenewedIndex& index) {
+  switch (index.fate) {
+    case IndexFate::none:
+      break;
+    case IndexFate::same:
+      return {{"fate", "same"}};
+    case IndexFate::renewed:
+      return {{"fate", "renewed"}};
+    case IndexFate::emptied:
+      return {{"fate", "emptied"}, {"reason", index.why}};
+  }
+  return nullptr;
+}
+
 void print_edits(const Plan& plan) {
   for (const Edit& edit : plan.edits()) {
     fmt::print("edit {:#x} +{}: {}\n", edit.offset.value, edit.after.size(), edit.why);

@@ -8,6 +8,7 @@
 #include "libprobe/elf/file.hpp"
 #include "libprobe/rewrite/commit.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
+#include "tool/json.hpp"
 #include "tool/options.hpp"
 
 namespace reprobe {
@@ -27,6 +28,9 @@ struct Input {
 
 // Warns of an index (.note.reprobe) that could not follow the notes.
 void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal);
+
+// The `index` of a plan's JSON: what became of the file's index; null where it has none.
+[[nodiscard]] Json index_json(const RenewedIndex& index);
 
 // Of --dry-run: a line for each edit and for what is appended.
 void print_edits(const Plan& plan);
