@@ -298,6 +298,24 @@ def with_sleds(folder):
                 check(bytes_of("first") == bytes_of("second"), f"{label}: --undo")
 
 
+def with_fault(folder):
+    """What fix would have mended is mended when the notes come back, and the index follows."""
+    original = os.path.join(folder, "gcc/bfd/pie/sema-nogc")
+    data = bytearray(bytes_of(original))
+    notes = [s for s in elfparts.Elf(data).sections if s.name == ".note.stapsdt"][0]
+    counter = slice(notes.offset + 20 + 16, notes.offset + 20 + 24)  # of the first note
+    address = int.from_bytes(data[counter], "little")
+    data[counter] = bytes(8)
+    with open("faulty", "wb") as file:
+        file.write(data)
+    run(reprobe, "relativize", "faulty")
+    check(index_of("faulty").entries[0].semaphore == 0 != address, "faulty: the counter is there")
+    run("objcopy", "-R", ".note.stapsdt", "faulty")
+    fix("faulty", "mended", (0,))
+    check(notes_of("mended") == notes_of(original), "faulty: the notes are not those of the original")
+    check(index_of("mended").entries[0].semaphore == address, "faulty: the index has not followed")
+
+
 def in_process(source):
     """The program's own words against the reader's."""
     for label, (compiler, emulator, options) in SELF.items():
@@ -343,6 +361,7 @@ def main():
         os.chdir(work)
         in_process(source)
         with_sleds(folder)
+        with_fault(folder)
         fixtures(folder)
         real_files(root)
         os.chdir("/")
