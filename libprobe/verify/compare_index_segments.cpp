@@ -100,7 +100,7 @@ class SegmentComparer {
       case PT_LOAD:
         return has_grown(old, now);
       case PT_PHDR:
-        return is_over_headers(now);
+        return is_over_headers(old, now);
       case PT_NOTE:
       case PT_INTERP:
       case PT_GNU_PROPERTY:
@@ -118,11 +118,16 @@ class SegmentComparer {
            index_.offset.value >= old.offset.value + old.filesz.value;
   }
 
-  bool is_over_headers(const Segment& now) const {
+  // The table, where that is now; or where it was said to be, if it has not moved.
+  bool is_over_headers(const Segment& old, const Segment& now) const {
     const ElfHeader& header = after_.header();
-    return now.offset == header.phoff && now.paddr == now.vaddr && now.filesz == now.memsz &&
-           now.filesz.value == header.phnum * header.phentsize &&
-           is_mapped_at_its_address(after_, now);
+    const bool there =
+        header.phoff == before_.header().phoff
+            ? now.offset == old.offset && now.vaddr == old.vaddr && now.paddr == old.paddr
+            : now.offset == header.phoff && now.paddr == now.vaddr &&
+                  is_mapped_at_its_address(after_, now);
+    return there && now.align == old.align && now.filesz == now.memsz &&
+           now.filesz.value == header.phnum * header.phentsize;
   }
 
   // It made place for program headers, and its bytes went along.
@@ -143,9 +148,8 @@ class SegmentComparer {
 
   // Another PT_NOTE that touches has given up its header.
   bool has_taken_over(const Segment& old, const Segment& now) const {
-    return old.type == PT_NOTE && now.offset <= old.offset && holds(now, old) &&
-           now.align == Size{4} && now.filesz == now.memsz && now.paddr == now.vaddr &&
-           is_joined(now);
+    return old.type == PT_NOTE && holds(now, old) && now.align == Size{4} &&
+           now.filesz == now.memsz && is_joined(now);
   }
   bool is_part_of_another(const Segment& old) const {
     return std::ranges::any_of(after_.segments(), [&](const Segment& now) {
@@ -161,10 +165,13 @@ class SegmentComparer {
   // Of PT_NOTEs of the input, without bytes between them.
   bool is_joined(const Segment& now) const {
     std::uint64_t covered = 0;
+    bool begins = false;
     for (const Segment& old : before_.segments()) {
-      if (old.type == PT_NOTE && holds(now, old)) covered += old.filesz.value;
+      if (old.type != PT_NOTE || !holds(now, old)) continue;
+      covered += old.filesz.value;
+      begins = begins || (old.offset == now.offset && old.paddr == now.paddr);
     }
-    return covered == now.filesz.value;
+    return begins && covered == now.filesz.value;
   }
 
   // They ascend and lie apart, and the index is in one that nobody writes.
