@@ -274,7 +274,7 @@ void add_relativize(CLI::App& app, RelativizeCommandOptions& options) {
       "\n"
       "Examples:\n"
       "  reprobe relativize app\n"
-      "  reprobe relativize -p 'app:*' libfoo.so -o out.so   # some of the probes\n"
+      "  reprobe relativize -p 'app:*' libfoo.so -o out.so   # fix gives back these alone\n"
       "  reprobe relativize --dry-run --json app             # what would change\n"
       "  reprobe fix app                                     # later: the notes are back");
   add_common(command, options.common);
