@@ -23,6 +23,10 @@ install(FILES "${PROJECT_BINARY_DIR}/reprobe-config.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/reprobe-postlink-run.cmake"
         DESTINATION "${package_dir}")
 
+# What a program needs to find its own probes (docs/format.md).
+install(FILES "${PROJECT_SOURCE_DIR}/include/reprobe/index.h"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe")
+
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}" OPTIONAL)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}"

@@ -4,6 +4,7 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/verify/compare_guards.hpp"
+#include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
@@ -67,13 +68,14 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
   const bool sound = before.problems().empty();
   if (check.second_opinion == SecondOpinionMode::always ||
       (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
+    const bool code =
+        has_sleds(*result) != has_sleds(before) || has_guards(*result) != has_guards(before);
     // What moved among the headers is known from both files; compare() has judged it.
     ExpectedChanges expected{.sections = changed_sections(before, *result),
-                             .more_room = has_sleds(*result) != has_sleds(before) ||
-                                          has_guards(*result) != has_guards(before)};
+                             .more_room = code || gained_index(before, *result)};
     expected.sections.insert(expected.sections.end(), check.changed_sections.begin(),
                              check.changed_sections.end());
-    if (expected.more_room) add_compared_sections(before, expected.sections);
+    if (code) add_compared_sections(before, expected.sections);
     ask_second_opinion(before_path, after, expected, check, terminal, findings);
   } else {
     terminal.detail(

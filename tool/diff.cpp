@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "libprobe/audit/index_probes.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
@@ -30,7 +31,8 @@ ProbeSurface read_surface(const std::string& path, const CommonOptions& options,
     const auto file = open_elf(std::move(source));
     if (!file) return handlers.on_error(where, file.error());
     warn_of_problems(where, *file, terminal);
-    const ProbeFile read = read_probes(*file);
+    const auto indexed = read_index_probes(*file);
+    const ProbeFile read = indexed ? *indexed : read_probes(*file);
     warn_of_notes(where, read.scan, terminal);
     for (const Probe& probe : read.probes) {
       if (!selected(options.patterns, probe.note) || surface.add(probe)) continue;

@@ -10,9 +10,12 @@
 #include <set>
 #include <string_view>
 
+#include "libprobe/notes/index.hpp"
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
+#include "libprobe/rewrite/index/from_index.hpp"
+#include "libprobe/rewrite/index/renew.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -43,7 +46,7 @@ Json repairs_json(const FixPlan& fix, const ProbeFile& probes) {
 }
 
 Json plan_json(const FixCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
-               const FixPlan& fix, const std::string& new_id) {
+               const FixPlan& fix, const RenewedIndex& index, const std::string& new_id) {
   Json removed = Json::array();
   for (const std::size_t i : fix.removed) {
     removed.push_back(probe_json(probes.probes[i], file.header()));
@@ -68,6 +71,7 @@ Json plan_json(const FixCommandOptions& options, const ElfFile& file, const Prob
             {"sites", Json::array()},
             {"repairs", repairs_json(fix, probes)},
             {"refused", std::move(refused)}};
+  if (Json followed = index_json(index); !followed.is_null()) j["index"] = std::move(followed);
   if (const std::string id = file.build_id(); !id.empty()) {
     j["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
   }
@@ -94,20 +98,32 @@ void print_plan(const FixPlan& fix, const ProbeFile& probes) {
   print_edits(fix.plan);
 }
 
+struct Planned {
+  Input input;
+  ProbeFile probes;
+  FixPlan fix;
+  std::optional<ElfFile> debug;  // --from-debug
+  bool from_index{};             // the notes were gone, and come from the index
+  RenewedIndex index{};
+};
+
 // One line: what was done, or would be.
-std::string summary(const FixCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
-                    const FixPlan& fix) {
+std::string summary(const FixCommandOptions& options, const Planned& planned) {
+  const ElfFile& file = planned.input.file;
+  const ProbeFile& probes = planned.probes;
+  const FixPlan& fix = planned.fix;
+  const bool restored = !options.from_debug.empty() || planned.from_index;
   const auto kept = std::ranges::count(probes.probes, Verdict::live, &Probe::verdict);
   const auto doubtful = std::ranges::count(probes.probes, Verdict::ambiguous, &Probe::verdict);
   std::string text =
-      options.from_debug.empty()
+      !restored
           ? fmt::format("{}: {} {} dangling, kept {} live", options.file,
                         options.dry_run ? "would remove" : "removed", fix.removed.size(), kept)
           : fmt::format("{}: {} {} from {}, left out {} dangling", options.file,
                         options.dry_run ? "would bring back" : "brought back",
-                        probes.probes.size() - fix.removed.size(), options.from_debug,
-                        fix.removed.size());
-  if (doubtful != 0 && !options.remove_ambiguous && options.from_debug.empty()) {
+                        probes.probes.size() - fix.removed.size(),
+                        planned.from_index ? "the index" : options.from_debug, fix.removed.size());
+  if (doubtful != 0 && !options.remove_ambiguous && !restored) {
     text += fmt::format(", left {} ambiguous", doubtful);
   }
   if (fix.base) text += fmt::format(", put .stapsdt.base at {:#x}", fix.base->value);
@@ -163,13 +179,6 @@ void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes,
   }
 }
 
-struct Planned {
-  Input input;
-  ProbeFile probes;
-  FixPlan fix;
-  std::optional<ElfFile> debug;  // --from-debug
-};
-
 // The notes of the debug file take the place of the file's own.
 Result<Planned> plan_from_debug_file(const FixCommandOptions& options, Input input) {
   auto source = map_input(options.from_debug);
@@ -188,12 +197,30 @@ Result<Planned> plan_from_debug_file(const FixCommandOptions& options, Input inp
   return Planned{std::move(input), std::move(probes), std::move(restored->fix), std::move(*debug)};
 }
 
-Result<Planned> plan_file(const FixCommandOptions& options) {
+// The notes come back together: an index of which some are left would be cut to them.
+Result<Planned> plan_from_own_index(const FixCommandOptions& options, Input input) {
+  if (!options.common.patterns.empty()) {
+    return fail(ErrorCode::refused, std::string(kIndexSection),
+                "the notes are gone, and come back from the index together", "leave out -p");
+  }
+  auto restored = plan_from_index(input.file);
+  if (!restored) return tl::unexpected(restored.error());
+  ProbeFile probes;
+  probes.probes = std::move(restored->probes);
+  Planned planned{std::move(input), std::move(probes), std::move(restored->fix), std::nullopt};
+  planned.from_index = true;
+  return planned;
+}
+
+Result<Planned> plan_notes(const FixCommandOptions& options) {
   const auto choice = RepairChoice::of(options.only, options.skip);
   if (!choice) return tl::unexpected(choice.error());
   auto input = open_input(options.file);
   if (!input) return tl::unexpected(input.error());
   if (!options.from_debug.empty()) return plan_from_debug_file(options, std::move(*input));
+  if (choice->wants(repair::notes_stripped) && can_restore_from_index(input->file)) {
+    return plan_from_own_index(options, std::move(*input));
+  }
   const ElfFile& file = input->file;
   ProbeFile probes = read_probes(file);
   FixOptions fix_options;
@@ -211,12 +238,24 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   if (options.common.patterns.empty()) {
     refuse_the_rest(*fix, file, probes, *choice);
   }
-  if (options.new_build_id && !fix->plan.empty()) {
-    auto renewed = renew_build_id(fix->plan, file);
-    if (!renewed) return tl::unexpected(renewed.error());
-    fix->changed_sections.emplace_back(".note.gnu.build-id");
-  }
   return Planned{std::move(*input), std::move(probes), std::move(*fix), std::nullopt};
+}
+
+Result<Planned> plan_file(const FixCommandOptions& options) {
+  auto planned = plan_notes(options);
+  if (!planned) return planned;
+  const ElfFile& file = planned->input.file;
+  FixPlan& fix = planned->fix;
+  auto index = renew_index(fix.plan, file);
+  if (!index) return tl::unexpected(index.error());
+  planned->index = std::move(*index);
+  if (planned->index.fate != IndexFate::none) fix.changed_sections.emplace_back(kIndexSection);
+  if (options.new_build_id && !fix.plan.empty()) {
+    auto renewed = renew_build_id(fix.plan, file);
+    if (!renewed) return tl::unexpected(renewed.error());
+    fix.changed_sections.emplace_back(".note.gnu.build-id");
+  }
+  return planned;
 }
 
 // The id that the output has, read from the plan's own edit.
@@ -256,7 +295,7 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
                    });
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
-    print_json(plan_json(options, planned->input.file, planned->probes, fix,
+    print_json(plan_json(options, planned->input.file, planned->probes, fix, planned->index,
                          options.new_build_id ? id_after(*planned) : ""));
   } else if (options.dry_run) {
     print_plan(fix, planned->probes);
@@ -276,8 +315,8 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         "the input with reprobe audit, --remove-ambiguous -p removes them",
         options.file, doubtful));
   }
-  terminal.info(fix.plan.empty() ? nothing_to_change(options)
-                                 : summary(options, planned->input.file, planned->probes, fix));
+  terminal.info(fix.plan.empty() ? nothing_to_change(options) : summary(options, *planned));
+  say_index(options.file, planned->index, terminal);
   return fix.refused.empty() ? kDone : kRefused;
 }
 

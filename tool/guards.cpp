@@ -56,6 +56,9 @@ Json plan_json(const GuardsCommandOptions& options, const ElfFile& file, const P
   j["removed"] = Json::array();
   j["guards"] = std::move(guards);
   j["refused"] = std::move(refused);
+  if (Json followed = index_json(result.index); !followed.is_null()) {
+    j["index"] = std::move(followed);
+  }
   if (const std::string id = file.build_id(); !id.empty()) {
     j["build_id"] = {{"before", id}, {"after", id}};
   }
@@ -173,6 +176,7 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
     terminal.info(options.file + ": no probe with a counter, nothing to change");
     return kDone;
   }
+  say_index(options.file, result->index, terminal);
   say_coverage(options, probes, *result, terminal);
   return result->plan.empty() && !result->outcomes.empty() ? kRefused : kDone;
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "libprobe/audit/index_probes.hpp"
 #include "libprobe/deps/dependencies.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -54,14 +55,16 @@ Style verdict_style(Verdict verdict) {
   return verdict == Verdict::dangling ? Style::red : Style::yellow;
 }
 
-// `needed_by`: the file through which a dependency came; "" for a file that was named.
+// `needed_by`: the file through which a dependency came; "" for a file that was named. `indexed`:
+// the notes are gone.
 void print_text(const std::string& path, const ElfFile& file, const std::string& needed_by,
-                const std::vector<const Probe*>& probes, const Terminal& terminal) {
+                const std::vector<const Probe*>& probes, bool indexed, const Terminal& terminal) {
   const ElfHeader& header = file.header();
-  fmt::print("{}: {} {}-endian {} {}, {} probe{}\n", terminal.out(Style::bold, printable(path)),
+  fmt::print("{}: {} {}-endian {} {}, {} probe{}{}\n", terminal.out(Style::bold, printable(path)),
              header.is64 ? "ELF64" : "ELF32",
              header.order == std::endian::little ? "little" : "big", machine_name(header.machine),
-             type_name(header.type), probes.size(), probes.size() == 1 ? "" : "s");
+             type_name(header.type), probes.size(), probes.size() == 1 ? "" : "s",
+             indexed ? " in the index, none in notes" : "");
   if (!needed_by.empty()) fmt::print("  needed by {}\n", printable(needed_by));
   if (probes.empty()) return;
   std::vector<Row> rows;
@@ -133,7 +136,8 @@ class Lister {
   }
 
   void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
-    const ProbeFile read = read_probes(file);
+    const auto indexed = read_index_probes(file);
+    const ProbeFile read = indexed ? *indexed : read_probes(file);
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
@@ -151,9 +155,10 @@ class Lister {
     if (options_.common.json) {
       files_.push_back(file_json(path, file, probes));
       if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
+      if (indexed) files_.back()["source"] = "index";
     } else {
       if (!first_) fmt::print("\n");
-      print_text(path, file, needed_by, probes, terminal_);
+      print_text(path, file, needed_by, probes, indexed.has_value(), terminal_);
     }
     first_ = false;
   }

@@ -292,6 +292,26 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       ->type_name("WHERE")
       ->check(CLI::IsMember(std::vector<std::string>{"site", "on", "restore"}))
       ->required();
+}
+
+void add_relativize(CLI::App& app, RelativizeCommandOptions& options) {
+  CLI::App& command =
+      *app.add_subcommand("relativize", "add a loaded index of the probes, which no strip deletes");
+  command.footer(
+      "The index (.note.reprobe) is read-only and needs no relocation: a program finds its own\n"
+      "probes in it, and reprobe fix writes the notes from it once llvm-strip --strip-all deleted\n"
+      "them. Again on a file that has one: the index is renewed where the notes changed.\n"
+      "Use it before reprobe sled, whose --undo refuses a file that got its index later.\n"
+      "\n"
+      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused, 5 could not be written.\n"
+      "\n"
+      "Examples:\n"
+      "  reprobe relativize app\n"
+      "  reprobe relativize -p 'app:*' libfoo.so -o out.so   # fix gives back these alone\n"
+      "  reprobe relativize --dry-run --json app             # what would change\n"
+      "  reprobe fix app                                     # later: the notes are back");
+  add_common(command, options.common);
+  add_files(command, options);
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   add_safety(command, options);
 }
@@ -370,6 +390,7 @@ int run(int argc, char** argv) {
   FixCommandOptions fix;
   SledCommandOptions sled;
   GuardsCommandOptions guards;
+  RelativizeCommandOptions relativize;
   VerifyOptions verify;
   DiffOptions diff;
   add_list(app, list);
@@ -377,6 +398,7 @@ int run(int argc, char** argv) {
   add_fix(app, fix);
   add_sled(app, sled);
   add_guards(app, guards);
+  add_relativize(app, relativize);
   add_verify(app, verify);
   add_diff(app, diff);
   try {
@@ -389,6 +411,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("fix")) return run_fix(fix);
   if (app.got_subcommand("sled")) return run_sled(sled);
   if (app.got_subcommand("guards")) return run_guards(guards);
+  if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
   return run_verify(verify);
 }

@@ -75,6 +75,10 @@ struct GuardsCommandOptions : WriteOptions {
   GuardsCommand to{GuardsCommand::site};
 };
 
+struct RelativizeCommandOptions : WriteOptions {
+  CommonOptions common;
+};
+
 struct VerifyOptions {
   CommonOptions common;
   std::string before;
@@ -98,6 +102,7 @@ int run_audit(const AuditOptions& options);
 int run_fix(const FixCommandOptions& options);
 int run_sled(const SledCommandOptions& options);
 int run_guards(const GuardsCommandOptions& options);
+int run_relativize(const RelativizeCommandOptions& options);
 int run_verify(const VerifyOptions& options);
 int run_diff(const DiffOptions& options);
 

@@ -69,6 +69,9 @@ Json plan_json(const SledCommandOptions& options, const ElfFile& file, const Pro
             {"removed", Json::array()},
             {"sites", std::move(sites)},
             {"refused", std::move(refused)}};
+  if (Json followed = index_json(result.index); !followed.is_null()) {
+    j["index"] = std::move(followed);
+  }
   if (const std::string id = file.build_id(); !id.empty()) {
     j["build_id"] = {{"before", id}, {"after", id}};
   }
@@ -167,6 +170,7 @@ Result<int> sled_file(const SledCommandOptions& options, const Terminal& termina
     return kDone;
   }
   say_coverage(options, *result, terminal);
+  say_index(options.file, result->index, terminal);
   const bool none = result->sleds.sites.empty() && !result->sleds.refused.empty();
   return none ? kRefused : kDone;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/notes/index.hpp"
 #include "tool/elf_input.hpp"
 
 namespace reprobe {
@@ -30,6 +31,27 @@ Result<void> write_output(const WriteOptions& options, const Plan& plan, const B
   commit_as.preserve_dates = options.preserve_dates;
   if (auto allowed = check_committable(commit_as); !allowed || options.dry_run) return allowed;
   return commit(plan, input, commit_as, check);
+}
+
+void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal) {
+  if (index.fate == IndexFate::renewed) terminal.info(path + ": renewed the index");
+  if (index.fate != IndexFate::emptied) return;
+  terminal.warning(
+      fmt::format("{}: [{}] the index is empty now: {}", path, kIndexSection, index.why));
+}
+
+Json index_json(const RenewedIndex& index) {
+  switch (index.fate) {
+    case IndexFate::none:
+      break;
+    case IndexFate::same:
+      return {{"fate", "same"}};
+    case IndexFate::renewed:
+      return {{"fate", "renewed"}};
+    case IndexFate::emptied:
+      return {{"fate", "emptied"}, {"reason", index.why}};
+  }
+  return nullptr;
 }
 
 void print_edits(const Plan& plan) {

@@ -7,6 +7,8 @@
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/rewrite/commit.hpp"
+#include "libprobe/rewrite/index/renew.hpp"
+#include "tool/json.hpp"
 #include "tool/options.hpp"
 
 namespace reprobe {
@@ -23,6 +25,12 @@ struct Input {
 [[nodiscard]] Result<void> write_output(
     const WriteOptions& options, const Plan& plan, const ByteSource& input, const FileStamp& stamp,
     const std::function<Result<void>(const std::filesystem::path&)>& check);
+
+// Warns of an index (.note.reprobe) that could not follow the notes.
+void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal);
+
+// The `index` of a plan's JSON: what became of the file's index; null where it has none.
+[[nodiscard]] Json index_json(const RenewedIndex& index);
 
 // Of --dry-run: a line for each edit and for what is appended.
 void print_edits(const Plan& plan);

@@ -56,6 +56,7 @@ Finding alias(const Probe& probe, const Probe& first) {
 std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes) {
   std::vector<Finding> findings;
   rules::add_file_findings(file, probes, findings);
+  rules::add_index_findings(file, probes, findings);
   rules::add_base_findings(file, probes, findings);
   rules::add_semaphore_findings(file, probes, findings);
   rules::add_conflict_findings(file, probes, findings);

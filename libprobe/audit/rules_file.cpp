@@ -127,7 +127,10 @@ void notes_stripped(const ElfFile& file, const ProbeFile& probes, std::vector<Fi
 void add_file_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out) {
   const std::uint16_t type = file.header().type;
   if (type != ET_EXEC && type != ET_DYN) return;
-  if (probes.probes.empty()) return notes_stripped(file, probes, out);
+  if (probes.probes.empty()) {
+    if (!add_lost_notes(file, out)) notes_stripped(file, probes, out);
+    return;
+  }
   debug_file(probes, out);
   if (probes.debug_file || std::ranges::none_of(probes.probes, wanted)) return;
   section_order(file, probes, out);

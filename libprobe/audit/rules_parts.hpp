@@ -41,6 +41,9 @@ void add_conflict_findings(const ElfFile& file, const ProbeFile& probes, std::ve
 void add_site_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
 void add_argument_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
 void add_count_findings(const ProbeFile& probes, std::vector<Finding>& out);
+void add_index_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
+// Notes that are gone, where an index has their probes; gives whether it is so.
+bool add_lost_notes(const ElfFile& file, std::vector<Finding>& out);
 void add_file_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
 
 }  // namespace reprobe::rules

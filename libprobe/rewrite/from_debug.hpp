@@ -21,7 +21,7 @@ struct FromDebugPlan {
   std::vector<Probe> probes;
 };
 
-inline constexpr std::string_view kFromDebugRule = "notes-stripped";
+inline constexpr std::string_view kFromDebugRule = repair::notes_stripped;
 
 // The notes of `debug` that are live in `file` by its own code, or stand at an instruction by the
 // functions that `debug` names, in a new .note.stapsdt at the end of the file, and

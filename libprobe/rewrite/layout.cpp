@@ -40,7 +40,7 @@ Result<void> check_file(const ElfFile& file, const RoomRequest& request) {
     return refused("e_type", "neither a program nor a library");
   if (file.sections().empty())
     return fail(ErrorCode::unreadable, "e_shoff", "the file has no section headers");
-  if (file.section(kSledSection) != nullptr)
+  if (!request.notes && file.section(kSledSection) != nullptr)
     return refused(std::string(kSledSection), "the file was given room before");
   const auto without_bytes = [](const Section& s) {
     return s.executable() && s.nobits() && s.size.value != 0;
@@ -58,6 +58,7 @@ class RoomFinder {
   RoomFinder(const ElfFile& file, const RoomRequest& request, LoadMap map)
       : file_(file), request_(request), map_(std::move(map)) {
     room_.size = request.size;
+    room_.notes = request.notes;
   }
 
   Result<Room> find() {
@@ -67,18 +68,19 @@ class RoomFinder {
     // padzero): it must be writable there, or no program starts any more.
     if (as == LoadedAs::interpreter)
       return refused("", "a dynamic linker cannot have another segment, and its code has no gap");
-    if (spare_header(file_)) {
+    const std::size_t more = new_headers(room_);
+    if (more == 1 && spare_header(file_)) {
       room_.kind = RoomKind::spare_header;
       return in_new_segment(0, Size{0});
     }
-    const Size table = headers_size(file_, file_.segments().size() + 1);
+    const Size table = headers_size(file_, file_.segments().size() + more);
     if (as == LoadedAs::program && table.value > kMostProgramHeaders)
-      return refused("e_phnum", "one more program header than older kernels take");
-    if (const auto block = block_behind_headers(file_)) {
-      room_.kind = RoomKind::grown_headers;
-      return block->size.value == 0 ? in_new_segment(0, Size{0})
-                                    : in_new_segment(block->offset.value % kBlockAlign,
-                                                     Size{kBeforeBlock + block->size.value});
+      return refused("e_phnum", "more program headers than older kernels take");
+    if (const auto block = block_behind_headers(file_, more)) return behind_block(*block);
+    if (more == 2) {
+      const auto block = block_behind_headers(file_, 1);
+      room_.joined = block && notes_at_end(file_, *block);
+      if (room_.joined) return behind_block(*block);
     }
     room_.kind = RoomKind::moved_headers;
     return as == LoadedAs::library ? with_table(table) : with_table_before_518(table);
@@ -86,9 +88,11 @@ class RoomFinder {
 
  private:
   bool in_gap() {
+    if (room_.notes && !headers_grow_in_place(file_)) return false;
     int tries = 0;
     for (const Segment& load : map_.loads) {
-      if ((load.flags & (PF_R | PF_W | PF_X)) != (PF_R | PF_X)) continue;
+      const std::uint32_t flags = load.flags & (PF_R | PF_W | PF_X);
+      if (flags != (PF_R | PF_X) && !(room_.notes && flags == PF_R)) continue;
       if (++tries > kMostTries) return false;
       const auto place = gap_behind(file_, map_, load, request_.size, request_.align.value);
       if (!place) continue;
@@ -105,6 +109,13 @@ class RoomFinder {
 
   static VirtAddr address_of(const Segment& load, FileOffset place) {
     return {place.value - load.offset.value + load.vaddr.value};
+  }
+
+  Result<Room> behind_block(const MovableBlock& block) {
+    room_.kind = RoomKind::grown_headers;
+    return block.size.value == 0 ? in_new_segment(0, Size{0})
+                                 : in_new_segment(block.offset.value % kBlockAlign,
+                                                  Size{kBeforeBlock + block.size.value});
   }
 
   // What comes first in the segment, and the contents behind it, at the end of the file. The first

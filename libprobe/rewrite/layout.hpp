@@ -1,5 +1,5 @@
-// Room for new bytes of readable, executable memory in a finished file. No code or data moves;
-// the program header table may, or what stands directly behind it.
+// Room for new bytes of readable memory, executable or not, in a finished file. No code or data
+// moves; the program header table may, or what stands directly behind it.
 //
 //   auto room = find_room(file, {.size = {upper_bound}, .align = {16}, .reach = kReachRel32});
 //   ... code that refers to its own address room->address is made ...
@@ -21,7 +21,7 @@ namespace reprobe {
 inline constexpr Size kReachRel32{std::uint64_t{1} << 31};
 
 enum class RoomKind {
-  gap,            // behind the code, in the padding of its page: its segment grows
+  gap,            // behind a segment's bytes, in the padding of its page: the segment grows
   spare_header,   // a new PT_LOAD at the end of the file, in the place of a header nobody needs
   grown_headers,  // the same, its header behind the others; what stood there has moved
   moved_headers   // the same, the program header table has moved
@@ -34,6 +34,9 @@ struct RoomRequest {
   // Address minus offset that the room should have, modulo 2^64: perf reckons with one for all
   // sites of a file. It is kept where the file need not grow by more than kMostShared for it.
   std::optional<std::uint64_t> distance{};
+  // The contents are notes: a PT_NOTE covers them, and nothing has to run in them, so that the gap
+  // behind any bytes that are not writable serves too.
+  bool notes{};
 };
 
 // A .bss is that much longer than what the file has behind its loaded bytes.
@@ -50,12 +53,21 @@ struct Room {
   // what stood behind it (grown_headers).
   FileOffset segment;
   VirtAddr segment_address;
-  std::uint32_t grows{};  // gap: the program header of the code's segment
+  std::uint32_t grows{};  // gap: the program header of the segment in front of it
+  bool notes{};           // as requested
+  // grown_headers: the notes stand behind those that have moved, whose PT_NOTE covers both.
+  bool joined{};
 };
+
+// Entries that a room in a new segment needs in the program header table.
+[[nodiscard]] constexpr std::size_t new_headers(const Room& room) {
+  return room.notes && !room.joined ? 2 : 1;
+}
 
 // The first of these that the file allows:
 //
-// 1. The gap between the code's last byte and what follows it in the file and in memory.
+// 1. The gap between the code's last byte and what follows it in the file and in memory. Notes need
+// an entry in the program header table too: one to spare, or padding behind the table.
 //
 // 2. A new PT_LOAD above all others, with an entry for it in the table where that is: every reader
 // finds it there (Linux before 6.12 takes it to be behind the ELF header when it reads build-ids),

@@ -14,29 +14,32 @@ constexpr std::uint64_t kMostBytes = 0x1000;
 // Of a file made to be slow: headers that overlap in a long chain, many symbol tables.
 constexpr int kMostSteps = 16, kMostSymbolTables = 4;
 
-bool is_gnu_notes(const ElfFile& file, const Section& section) {
-  const auto bytes = file.contents(section);
-  if (!bytes) return false;
-  const NoteLayout layout{
-      .align = section.addralign.value == 8 ? 8U : 4U, .order = file.header().order, .gaps = false};
+// Whole notes of GNU; the padding of the last may be cut off.
+bool are_gnu_notes(ByteView bytes, Size align, std::endian order) {
+  const NoteLayout layout{.align = align.value == 8 ? 8U : 4U, .order = order, .gaps = false};
   std::uint64_t at = 0;
-  while (at < bytes->size()) {
-    const auto note = read_note(*bytes, at, layout);
+  while (at < bytes.size()) {
+    const auto note = read_note(bytes, at, layout);
     if (!note || note->next <= at || note->namesz != 4) return false;
     constexpr std::string_view kGnu("GNU\0", 4);
-    if (as_text(bytes->subspan(static_cast<std::size_t>(note->name), 4)) != kGnu) return false;
+    if (as_text(bytes.subspan(static_cast<std::size_t>(note->name), 4)) != kGnu) return false;
     at = note->next;
   }
   return true;
 }
 
+bool is_gnu_notes(const ElfFile& file, const Section& section) {
+  const auto bytes = file.contents(section);
+  return bytes && are_gnu_notes(*bytes, section.addralign, file.header().order);
+}
+
 class BlockFinder {
  public:
-  BlockFinder(const ElfFile& file, const Segment& load)
+  BlockFinder(const ElfFile& file, const Segment& load, std::size_t more)
       : file_(file),
         load_(load),
         begin_(file.header().phoff.value + headers_size(file, file.segments().size()).value),
-        end_(file.header().phoff.value + headers_size(file, file.segments().size() + 1).value) {
+        end_(file.header().phoff.value + headers_size(file, file.segments().size() + more).value) {
     const auto interp = std::ranges::find(file.segments(), PT_INTERP, &Segment::type);
     if (interp != file.segments().end()) interp_ = &*interp;
   }
@@ -151,21 +154,41 @@ class BlockFinder {
   const Segment& load_;
   const Segment* interp_{};
   std::uint64_t begin_;  // where the table ends
-  std::uint64_t end_;    // where it would end with one more entry, or what has to move ends
+  std::uint64_t end_;    // where it would end with the new entries, or what has to move ends
   std::vector<Range> items_;
 };
 
 }  // namespace
 
-std::optional<MovableBlock> block_behind_headers(const ElfFile& file) {
+std::optional<MovableBlock> block_behind_headers(const ElfFile& file, std::size_t more) {
   const std::uint64_t table = file.header().phoff.value;
   const std::uint64_t size = headers_size(file, file.segments().size()).value;
   for (const Segment& load : file.segments()) {
     if (load.type != PT_LOAD || !in_range(table, load.offset.value, load.filesz.value)) continue;
     if (load.filesz.value - (table - load.offset.value) < size) return std::nullopt;
-    return BlockFinder(file, load).find();
+    return BlockFinder(file, load, more).find();
   }
   return std::nullopt;
+}
+
+std::optional<std::size_t> notes_at_end(const ElfFile& file, const MovableBlock& block) {
+  const std::uint64_t end = block.offset.value + block.size.value;
+  for (const Segment& segment : file.segments()) {
+    if (segment.type != PT_NOTE || segment.align.value == 8 || segment.filesz != segment.memsz ||
+        !block.holds(segment.offset, segment.filesz) ||
+        segment.offset.value + segment.filesz.value != end || segment.filesz.value % 4 != 0 ||
+        segment.offset.value % 4 != 0)
+      continue;
+    const auto bytes = file.source().slice(segment.offset, segment.filesz, "notes");
+    if (bytes && are_gnu_notes(*bytes, segment.align, file.header().order)) return segment.index;
+  }
+  return std::nullopt;
+}
+
+bool headers_grow_in_place(const ElfFile& file) {
+  if (spare_header(file)) return true;
+  const auto block = block_behind_headers(file, 1);
+  return block && block->size.value == 0;
 }
 
 }  // namespace reprobe

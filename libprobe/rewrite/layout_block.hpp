@@ -1,4 +1,4 @@
-// The bytes directly behind the program header table, where it would go on with one more entry.
+// The bytes directly behind the program header table, where it would go on with more entries.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,17 @@ struct MovableBlock {
 inline constexpr std::uint64_t kBeforeBlock = 16;
 
 // Nothing where something else stands there: code, tables, notes of other owners, bytes that no
-// header explains. (patchelf fills what it moved away with 'X'.)
-[[nodiscard]] std::optional<MovableBlock> block_behind_headers(const ElfFile& file);
+// header explains. (patchelf fills what it moved away with 'X'.) `more`: how many entries, 1 or 2.
+[[nodiscard]] std::optional<MovableBlock> block_behind_headers(const ElfFile& file,
+                                                               std::size_t more);
+
+// The PT_NOTE, by index, at whose end the block ends, so that a note that comes to stand behind the
+// block continues it. Nothing where there is none, or its notes do not fill it.
+[[nodiscard]] std::optional<std::size_t> notes_at_end(const ElfFile& file,
+                                                      const MovableBlock& block);
+
+// Can one more entry stand in the table where that is, and nothing has to move for it: in the place
+// of a spare one, or over padding behind the table?
+[[nodiscard]] bool headers_grow_in_place(const ElfFile& file);
 
 }  // namespace reprobe

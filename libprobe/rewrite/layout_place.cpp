@@ -29,24 +29,28 @@ class Placer {
         if (room_.grows >= headers_.size()) return internal("no segment to grow");
         Segment& header = headers_[room_.grows];
         header.filesz = header.memsz = Size{room_.offset.value + size_ - header.offset.value};
+        if (!room_.notes) return {};
+        if (!headers_grow_in_place(file_)) return internal("the room is not of this file");
+        give_up_spare_header();
+        add_notes();
+        change_phdr();
         return {};
       }
-      case RoomKind::spare_header: {
-        const auto spare = spare_header(file_);
-        if (!spare) return internal("the room is not of this file");
-        if (spare->widened) headers_[spare->widened->index] = *spare->widened;
-        headers_.erase(headers_.begin() + static_cast<std::ptrdiff_t>(spare->index));
+      case RoomKind::spare_header:
+        if (!give_up_spare_header()) return internal("the room is not of this file");
         break;
-      }
       case RoomKind::grown_headers:
-        block_ = block_behind_headers(file_);
-        if (!block_) return internal("the room is not of this file");
+        block_ = block_behind_headers(file_, new_headers(room_));
+        if (!block_ || (room_.joined && !notes_at_end(file_, *block_)))
+          return internal("the room is not of this file");
         move_block();
+        if (room_.joined) join_notes(headers_[*notes_at_end(file_, *block_)]);
         break;
       case RoomKind::moved_headers:
         break;
     }
     add_load(page);
+    if (room_.notes && !room_.joined) add_notes();
     change_phdr();
     return {};
   }
@@ -124,11 +128,19 @@ class Placer {
     }
     if (room_.kind == RoomKind::gap)
       return plan.replace(file_.source(), room_.offset, std::move(contents),
-                          "new code in the padding behind the old");
+                          "new bytes in the padding behind a segment");
     return append(plan, first, contents);
   }
 
  private:
+  bool give_up_spare_header() {
+    const auto spare = spare_header(file_);
+    if (!spare) return false;
+    if (spare->widened) headers_[spare->widened->index] = *spare->widened;
+    headers_.erase(headers_.begin() + static_cast<std::ptrdiff_t>(spare->index));
+    return true;
+  }
+
   void move_block() {
     for (Segment& header : headers_) {
       if (header.type == PT_LOAD || !block_->holds(header.offset, header.filesz)) continue;
@@ -164,7 +176,7 @@ class Placer {
   void add_load(std::uint64_t page) {
     Segment load;
     load.type = PT_LOAD;
-    load.flags = PF_R | PF_X;
+    load.flags = room_.notes ? PF_R : PF_R | PF_X;
     load.offset = room_.segment;
     load.vaddr = load.paddr = room_.segment_address;
     load.filesz = load.memsz = Size{room_.offset.value + size_ - load.offset.value};
@@ -172,6 +184,24 @@ class Placer {
     auto behind = headers_.end();
     while (std::prev(behind)->type != PT_LOAD) --behind;  // load_map() found one
     headers_.insert(behind, load);
+  }
+
+  void join_notes(Segment& notes) const {
+    notes.filesz = notes.memsz = Size{room_.offset.value + size_ - notes.offset.value};
+  }
+
+  // Behind the other PT_NOTEs.
+  void add_notes() {
+    Segment notes;
+    notes.type = PT_NOTE;
+    notes.flags = PF_R;
+    notes.offset = room_.offset;
+    notes.vaddr = notes.paddr = room_.address;
+    notes.filesz = notes.memsz = Size{size_};
+    notes.align = Size{4};
+    auto behind = headers_.end();
+    while (behind != headers_.begin() && std::prev(behind)->type != PT_NOTE) --behind;
+    headers_.insert(behind == headers_.begin() ? headers_.end() : behind, notes);
   }
 
   const ElfFile& file_;

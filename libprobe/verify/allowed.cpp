@@ -6,6 +6,7 @@
 #include <string>
 
 #include "libprobe/audit/semaphore.hpp"
+#include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -280,6 +281,10 @@ std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after,
   add_symbols(before, after, match, ranges);
   ranges.push_back(
       {before.source().size(), std::max(before.source().size(), after.source().size())});
+  // What the index says is compared with the notes.
+  if (const auto index = find_index(before)) {
+    ranges.push_back({index->offset.value, index->offset.value + index->size.value});
+  }
   if (new_build_id) {
     if (const auto id = before.build_id_range()) {
       ranges.push_back({id->first.value, id->first.value + id->second.value});

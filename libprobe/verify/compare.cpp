@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <string_view>
 #include <tuple>
 
+#include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/notes/index.hpp"
 #include "libprobe/notes/respell.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
+#include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_guards.hpp"
+#include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/leftovers.hpp"
@@ -184,33 +189,50 @@ bool same_other_notes(const ElfFile& before, const ProbeFile& old, const ElfFile
   return left == right && apart_before.notes.size() == apart_after.notes.size();
 }
 
-// --from-debug: every probe of the result is one of the debug file and stands on a nop. (What a
-// stripped file leaves in doubt the debug file's symbols may have decided.)
-void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vector<Finding>& out) {
-  const auto known = [](const Probe& probe) {
-    return std::tuple<std::string_view, std::string_view, std::string_view, VirtAddr, VirtAddr>(
-        probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore);
-  };
-  std::map<decltype(known(debug.probes.front())), std::size_t> left;
-  for (const Probe& probe : debug.probes) ++left[known(probe)];
-  for (const Probe& probe : after.probes) {
-    std::size_t& count = left[known(probe)];
-    if (count == 0) {
-      out.push_back(probe_finding(probe, "verify-probe-added",
-                                  "the result has a probe that the debug file has not"));
+// What tells a probe where its note may stand elsewhere.
+using Known = std::tuple<std::string_view, std::string_view, std::string_view, VirtAddr, VirtAddr>;
+
+Known known(const Probe& probe, VirtAddr semaphore) {
+  return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, semaphore};
+}
+
+bool on_nop(const Probe& probe) {
+  const NopKind kind = probe.facts.nop.kind;
+  return kind == NopKind::nop || kind == NopKind::nop5 || kind == NopKind::nop10;
+}
+
+// Notes that were gone: every probe of the result is one of the source's, a debug file or the
+// index, in its order. `counters`: what repairs make of its semaphores. `doubtful`: probes that are
+// in doubt may stand on something else than a nop. (What a stripped file leaves in doubt the source
+// may have decided.)
+void compare_restored(const ProbeFile& source, const std::vector<SemaphoreValue>& counters,
+                      bool doubtful, const ProbeFile& after, std::vector<Finding>& out) {
+  auto next = after.probes.begin();
+  for (std::size_t i = 0; i < source.probes.size() && next != after.probes.end(); ++i) {
+    const Probe& probe = source.probes[i];
+    const Known now = known(*next, next->semaphore);
+    if (now != known(probe, probe.semaphore) &&
+        (counters.empty() || now != known(probe, counters[i].address))) {
       continue;
     }
-    --count;
-    const bool on_nop =
-        probe.verdict == Verdict::ambiguous &&
-        (probe.facts.nop.kind == NopKind::nop || probe.facts.nop.kind == NopKind::nop5 ||
-         probe.facts.nop.kind == NopKind::nop10);
-    if (probe.verdict != Verdict::live && !on_nop) {
+    if (next->verdict != Verdict::live &&
+        !(next->verdict == Verdict::ambiguous && (doubtful || on_nop(*next)))) {
       out.push_back(probe_finding(
-          probe, "verify-probe-added",
-          fmt::format("the restored probe is {} in the result", to_string(probe.verdict))));
+          *next, "verify-probe-added",
+          fmt::format("the restored probe is {} in the result", to_string(next->verdict))));
     }
+    ++next;
   }
+  if (next == after.probes.end()) return;
+  out.push_back(probe_finding(*next, "verify-probe-added",
+                              "the result has a probe that its source has not, or not there"));
+}
+
+void compare_with_index(const ElfFile& before, const ProbeFile& now, std::vector<Finding>& out) {
+  const ProbeFile indexed = read_index_probes(before).value_or(ProbeFile{});
+  compare_restored(indexed,
+                   wanted_semaphores(before, indexed, read_semaphores(before, indexed), {}), true,
+                   now, out);
 }
 
 }  // namespace
@@ -219,6 +241,7 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
                              const CompareOptions& options) {
   if (has_sleds(after) && !has_sleds(before)) return compare_sleds(before, after);
   if (has_guards(after) && !has_guards(before)) return compare_guards(before, after);
+  if (gained_index(before, after)) return compare_index(before, after);
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);
@@ -227,10 +250,13 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   const ProbeFile old = read_probes(before), now = read_probes(after);
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
-    compare_restored(read_probes(*options.notes_from), now, out);
+    compare_restored(read_probes(*options.notes_from), {}, false, now, out);
+  } else if (std::ranges::none_of(before.sections(), holds_notes) && find_index(before)) {
+    compare_with_index(before, now, out);
   } else {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }
+  check_index(before, after, now, out);
   compare_note_bytes(before, old, after, now, out);
   compare_note_relocations(before, old, after, now, out);
   compare_leftovers(before, after, match, out);

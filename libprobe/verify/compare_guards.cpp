@@ -10,6 +10,7 @@
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/rewrite/guards/guards.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
@@ -66,6 +67,7 @@ class GuardComparer {
         compare_presets();
       }
     }
+    check_index(before_, after_, new_probes_, out_);
     image_.compare_segments();
     image_.compare_unwind();
     compare_stub_symbols(before_, after_, {}, out_);  // none is new

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "libprobe/code/cfi_rows.hpp"
+#include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/unwind_index.hpp"
@@ -49,13 +50,20 @@ void ImageComparer::compare_segments() {
   }
 }
 
-// What the segments of a type hold, put together: two that touch may have become one.
+// What the segments of a type hold, put together: two that touch may have become one. The index
+// is compared with the notes.
 Bytes ImageComparer::texts_of(const ElfFile& file, std::uint32_t type) {
+  const auto index = type == PT_NOTE ? find_index(file) : std::nullopt;
   Bytes bytes;
   for (const Segment& segment : file.segments()) {
     if (segment.type != type) continue;
     const auto view = file.source().slice(segment.offset, segment.filesz, "a segment");
-    if (view) bytes.insert(bytes.end(), view->begin(), view->end());
+    if (!view) continue;
+    bytes.insert(bytes.end(), view->begin(), view->end());
+    if (!index || index->segment != segment.index) continue;
+    const auto at = bytes.end() - static_cast<std::ptrdiff_t>(segment.filesz.value) +
+                    static_cast<std::ptrdiff_t>(index->offset.value - segment.offset.value);
+    std::fill_n(at, index->size.value, std::byte{0});
   }
   return bytes;
 }
@@ -117,6 +125,10 @@ void ImageComparer::allow_headers() {
   allowed_.push_back({table, table + now.phnum * now.phentsize});
   allowed_.push_back({header.phoff.value, header.phoff.value + header.phnum * header.phentsize});
   allowed_.push_back({header.shoff.value, header.shoff.value + header.shnum * header.shentsize});
+  // What the index says is compared with the notes.
+  if (const auto index = find_index(before_)) {
+    allowed_.push_back({index->offset.value, index->offset.value + index->size.value});
+  }
   for (const Section& section : before_.sections()) {
     const Section* moved = after_.section_at(section.index);
     const bool gone = moved != nullptr && moved->offset != section.offset;

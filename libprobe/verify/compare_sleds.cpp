@@ -8,8 +8,10 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/code/flow.hpp"
+#include "libprobe/notes/index.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
@@ -28,6 +30,7 @@ class SledComparer {
 
   std::vector<Finding> run() {
     image_.compare_undo(kUndoSection);
+    check_index(before_, after_, new_probes_, out_);
     if (pair_probes()) {
       compare_functions();
       compare_arguments();

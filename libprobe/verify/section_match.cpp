@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"
 
 namespace reprobe {
@@ -77,7 +78,8 @@ std::vector<std::string> changed_sections(const ElfFile& before, const ElfFile& 
     const bool relocations = old.holds_relocations();
     const Section* target = relocations ? before.section_at(old.info) : nullptr;
     const bool of_notes = holds_notes(old) || (target != nullptr && holds_notes(*target));
-    if (index == old.index && same_header(old, now) && !of_notes) continue;
+    const bool of_index = old.name == kIndexSection;  // it says what the notes say
+    if (index == old.index && same_header(old, now) && !of_notes && !of_index) continue;
     others = others || old.name == kBaseSection;
     names.push_back(old.name);
     if (index != 0) names.push_back(now.name);

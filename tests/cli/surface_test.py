@@ -21,7 +21,7 @@ ROOT = os.geteuid() == 0
 GOOD, DEAD = golden(), golden(dead=True)
 write("good", GOOD.data, 0o755)
 write("dead", DEAD.data, 0o755)
-COMMANDS = ["list", "audit", "fix", "diff", "sled", "guards", "verify"]
+COMMANDS = ["list", "audit", "fix", "diff", "sled", "guards", "relativize", "verify"]
 
 # --- Help, usage, version -------------------------------------------------------------------------
 
@@ -36,6 +36,7 @@ OPTIONS = {
     "diff": [*OUTPUT, "OLD", "NEW"],
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo"],
     "guards": [*OUTPUT, *IN_PLACE, "--to"],
+    "relativize": [*OUTPUT, *IN_PLACE],
     "verify": [*OUTPUT, "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
                "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
@@ -271,6 +272,10 @@ SLED_SHAPE = {**PLAN_SHAPE, "removed": [dict],
               "refused": [{"provider": str, "name": str, "site": HEX, "reason": str,
                            "detail?": str}]}
 del SLED_SHAPE["repairs"]
+INDEX_SHAPE = {**PLAN_SHAPE, "removed": [dict],
+               "sites": [{"provider": str, "name": str, "site": HEX}],
+               "index": {"address": HEX, "dangling": int}}
+del INDEX_SHAPE["repairs"]
 UNDO_SHAPE = {"schema": {"reprobe.plan/1"}, "file": str, "output": str, "changed": bool, "size": int,
               "edits": PLAN_SHAPE["edits"]}
 GUARDS_SHAPE = {**SLED_SHAPE, "guards": [{
@@ -348,6 +353,18 @@ for path, elf in [("dead", DEAD), ("s390", BIG_ENDIAN), ("good", GOOD)]:
     t.same(f"fix --json {path} prints the same", {**plan, "output": "out"},
            json.loads(t.run("fix", "--json", path, "-o", "out").out))
     os.unlink("out")
+# What relativize says and does; tests/live/index_test.py reads the index.
+plan, found = document("relativize", "--json", "--dry-run", "dead")
+conforms("relativize", plan, INDEX_SHAPE)
+t.same("relativize --json --dry-run", (0, 1, ["one", "two", "three"], bytes(DEAD.data)),
+       (found.code, plan["index"]["dangling"], [s["name"] for s in plan["sites"]], read("dead")))
+found = t.run("relativize", "good", "-o", "indexed")
+t.check("relativize -o", found.code == 0 and re.fullmatch(
+    r"reprobe: good: added the index of 3 probes at 0x[0-9a-f]+; build-id kept\n", found.err),
+        found.err)
+t.same("relativize: verify", Result(0, VERIFIED, ""), t.run("verify", "good", "indexed"))
+t.check("relativize again", t.run("relativize", "indexed").err.endswith(", nothing to change\n"))
+os.unlink("indexed")
 # What sled says and does; tests/live runs the code.
 NOT_SLEDDED = "reprobe: dead: left as they are: 1: a note that is dangling\n"
 plan, found = document("sled", "--json", "--dry-run", "dead")

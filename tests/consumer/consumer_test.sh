@@ -51,6 +51,9 @@ generator=install
 expect "cmake --install" cmake --install "$build" --prefix "$prefix"
 tool="$prefix/bin/reprobe"
 expect "the installed tool runs" "$tool" --version
+printf '#include <reprobe/index.h>\nconst struct reprobe_index *index_of_mine;\n' >index.c
+expect "the installed header is C99" gcc -std=c99 -pedantic -Wall -Wextra -Werror -fsyntax-only \
+  "-I$prefix/include" index.c
 cp -p "$tool" good-tool
 # A tool that exits $1. It keeps the time of the good one: what is up to date stays so.
 break_tool() {

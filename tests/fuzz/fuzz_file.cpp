@@ -1,6 +1,6 @@
-// libFuzzer over list, audit, diff and the plans of fix and sled, on bytes in memory. Beyond "no
-// crash", each planned rewrite must survive the check that the tool itself makes, and a second one
-// must have nothing left to do.
+// libFuzzer over list, audit, diff and the plans of fix, sled and relativize, on bytes in memory.
+// Beyond "no crash", each planned rewrite must survive the check that the tool itself makes, and a
+// second one must have nothing left to do.
 
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +12,8 @@
 #include "libprobe/audit/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/fix.hpp"
+#include "libprobe/rewrite/index/relativize.hpp"
+#include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/sled/sled.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/verify/compare.hpp"
@@ -40,7 +42,7 @@ void fix_and_check(const ElfFile& before, const ProbeFile& probes, const FixOpti
   // What fails must be refused; everything else is a fault of the plan, not of the file.
   require(fix || fix.error().code != ErrorCode::internal, "a plan must not contradict itself",
           fix ? "" : fix.error().message);
-  if (!fix || fix->plan.empty()) return;
+  if (!fix || !renew_index(fix->plan, before) || fix->plan.empty()) return;
   if (new_build_id) {
     if (const auto renewed = renew_build_id(fix->plan, before); !renewed) {
       require(renewed.error().code == ErrorCode::refused, "a new build-id must be refused",
@@ -79,6 +81,23 @@ void sled_and_check(const ElfFile& before, const ProbeFile& probes) {
   }
 }
 
+void relativize_and_check(const ElfFile& before, const ProbeFile& probes) {
+  const auto result = plan_relativize(before, probes, {});
+  require(result || result.error().code != ErrorCode::internal, "a plan must not contradict itself",
+          result ? "" : result.error().message);
+  if (!result || result->plan.empty()) return;
+  const auto output = apply(result->plan, before.source());
+  require(output.has_value(), "a plan must apply", output ? "" : output.error().message);
+  const auto after = ElfFile::open(borrowed_source(*output));
+  require(after.has_value(), "the result must open", after ? "" : after.error().message);
+  const auto findings = compare(before, *after, {});
+  require(findings.empty(), "the index must verify",
+          findings.empty() ? "" : findings.front().rule + ": " + findings.front().message);
+  const auto again = plan_relativize(*after, read_probes(*after), {});
+  require(again && again->plan.empty(), "a second relativize must change nothing",
+          again ? "it plans more" : again.error().message);
+}
+
 // `reprobe verify` takes any two files: here one that differs in a field's worth of bytes, at a
 // place that the input itself names.
 void compare_with_changed(const ElfFile& before) {
@@ -114,5 +133,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fix_and_check(*file, probes, {.remove_ambiguous = true, .selected = {}}, true);
   const auto odd_names = [](const Probe& probe) { return probe.note.name.size() % 2 == 1; };
   fix_and_check(*file, probes, {.remove_ambiguous = false, .selected = odd_names}, false);
+  relativize_and_check(*file, probes);
   return 0;
 }

@@ -18,7 +18,15 @@ tl::unexpected<Error> refuse(std::string why, std::string hint = {}) {
 }
 
 // The record of what was replaced, in a section of its own, and the table with its header.
-Result<void> finish(Plan& plan, SectionTable& headers, const ElfFile& file, std::string_view name) {
+Result<void> finish(GuardsResult& result, SectionTable& headers, const ElfFile& file,
+                    std::string_view name) {
+  Plan& plan = result.plan;
+  // Before the record is made: it gives the old index back, too.
+  Plan finished = plan;
+  if (auto done = headers.write(finished); !done) return done;
+  auto renewed = renew_index(plan, file, &finished);
+  if (!renewed) return tl::unexpected(renewed.error());
+  result.index = std::move(*renewed);
   auto record = make_undo(plan, file.source());
   if (!record) return tl::unexpected(record.error());
   Section section;
@@ -177,7 +185,7 @@ class SiteGuards {
     auto done = clear_notes();
     if (!done) return done;
     if (result_.plan.empty()) return {};
-    return finish(result_.plan, *headers, file_, kGuardsAtSite);
+    return finish(result_, *headers, file_, kGuardsAtSite);
   }
 
   Result<void> write_stubs(SectionTable& headers) {
@@ -323,7 +331,7 @@ Result<GuardsResult> plan_on(const ElfFile& file, const ProbeFile& probes,
   }
   result.counters = std::move(counters);
   if (result.plan.empty()) return result;
-  if (auto done = finish(result.plan, *headers, file, kGuardsOn); !done)
+  if (auto done = finish(result, *headers, file, kGuardsOn); !done)
     return tl::unexpected(done.error());
   return result;
 }

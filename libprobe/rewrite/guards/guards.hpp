@@ -11,6 +11,7 @@
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/rewrite/guards/counters.hpp"
 #include "libprobe/rewrite/guards/uses.hpp"
+#include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/plan.hpp"
 
 namespace reprobe {
@@ -36,6 +37,7 @@ struct GuardsResult {
   std::vector<GuardCounter> counters;
   std::vector<GuardOutcome> outcomes;  // by counter, then by address
   bool already{};                      // the same was done before: nothing was planned
+  RenewedIndex index;                  // what became of the file's index
 };
 
 // Errors: refused (not a linked file, with GuardsTo::site not for x86-64; the notes cannot be

@@ -178,11 +178,23 @@ class SledMaker {
     for (const auto& [site, moved] : sleds.sites) result_.moved.emplace(site, moved.sled);
     done = write_symbols(headers, sleds);
     if (!done) return done;
+    done = follow_with_index(headers);
+    if (!done) return done;
     auto record = make_undo(result_.plan, file_.source());
     if (!record) return tl::unexpected(record.error());
     done = append_record(headers, std::move(*record));
     if (!done) return done;
     return headers.write(result_.plan);
+  }
+
+  // Before the record is made: it gives the old index back, too.
+  Result<void> follow_with_index(const SectionTable& headers) {
+    Plan finished = result_.plan;
+    if (auto done = headers.write(finished); !done) return done;
+    auto index = renew_index(result_.plan, file_, &finished);
+    if (!index) return tl::unexpected(index.error());
+    result_.index = std::move(*index);
+    return {};
   }
 
   // Where they fit what the file may grow by.

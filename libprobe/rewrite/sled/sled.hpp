@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/sled/planner.hpp"
 
@@ -30,6 +31,7 @@ struct SledResult {
   SledPlan sleds;  // what became of each site; the notes' new locations are in `moved`
   std::map<std::uint64_t, VirtAddr> moved;  // old site -> sled
   bool already{};                           // the file has sleds of this tool: nothing was planned
+  RenewedIndex index;                       // what became of the file's index
 };
 
 // Errors: refused (not a linked x86-64 file, notes that cannot follow, no room), internal.

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "libprobe/rewrite/file_ranges.hpp"
 #include "libprobe/rewrite/note_section.hpp"
-#include "libprobe/rewrite/repairs/state.hpp"
+#include "libprobe/rewrite/plain_notes.hpp"
 #include "libprobe/rewrite/section_symbols.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
 
@@ -36,30 +35,13 @@ Result<ProbeFile> moved_probes(const ProbeFile& probes,
 }  // namespace
 
 Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probes) {
-  const Section* notes = nullptr;
   for (const Section& section : file.sections()) {
     if (section.holds_relocations() && !section.allocated()) {
       return refuse("the file keeps the relocations of its link, which sleds would contradict",
                     "link without --emit-relocs, or strip the relocations");
     }
-    if (!holds_notes(section)) continue;
-    if (notes != nullptr) return refuse("several note sections");
-    notes = &section;
   }
-  if (notes == nullptr) return refuse("no probe notes", "");
-  if (notes->type != SHT_NOTE) return refuse("the notes are not in a section of notes");
-  if (notes->allocated()) return refuse("the notes are loaded with the program");
-  if (!probes.scan.foreign.empty() || !probes.scan.stopped.empty() ||
-      !std::ranges::all_of(probes.probes, [](const Probe& p) { return p.note.canonical; })) {
-    return refuse("the notes are not canonical");
-  }
-  if (std::ranges::any_of(probes.probes, base_is_in_doubt)) {
-    return refuse("notes whose sites are in doubt: the file was moved");
-  }
-  if (const auto sharer = FileRanges(file).sharer(*notes)) {
-    return refuse("the notes overlap " + *sharer, "");
-  }
-  return notes;
+  return plain_notes(file, probes);
 }
 
 std::optional<std::uint64_t> distance_of_base(const ElfFile& file) {

@@ -1,0 +1,243 @@
+#include "libprobe/verify/compare_index.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "libprobe/audit/probe.hpp"
+#include "libprobe/notes/index.hpp"
+#include "libprobe/verify/check_index.hpp"
+#include "libprobe/verify/compare_index_segments.hpp"
+#include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/section_match.hpp"
+#include "libprobe/verify/verify_finding.hpp"
+
+namespace reprobe {
+namespace {
+
+struct FileRange {
+  std::uint64_t begin{};
+  std::uint64_t end{};
+};
+
+// Of a file made to be slow. Notes and the interpreter's name are what stands behind the program
+// headers.
+constexpr std::size_t kMostMoved = 8;
+
+class IndexComparer {
+ public:
+  IndexComparer(const ElfFile& before, const ElfFile& after, const IndexPlace& index)
+      : before_(before), after_(after), index_(index) {}
+
+  std::vector<Finding> run() {
+    check_contents();
+    compare_index_segments(before_, after_, index_, out_);
+    compare_sections();
+    compare_leftovers(before_, after_, match_sections(before_, after_), out_);
+    compare_bytes();
+    return std::move(out_);
+  }
+
+ private:
+  void report(std::string rule, std::string message) {
+    out_.push_back(verify_finding(std::move(rule), std::move(message)));
+  }
+
+  void check_contents() {
+    check_index(before_, after_, read_probes(after_), out_);
+    const auto index = read_index(after_, index_);
+    if (index && index->entries.empty()) report("verify-index", "the index is empty");
+  }
+
+  // --- section headers ---
+
+  void compare_sections() {
+    const auto old = before_.sections();
+    const auto now = after_.sections();
+    if (now.size() != old.size() + 1 || !is_index_section(now.back())) {
+      return report("verify-section", "the index has no section of its own");
+    }
+    for (const Section& section : old) {
+      if (!is_same_section(section, now[section.index])) {
+        report("verify-section", fmt::format("section {} {} changed", section.index, section.name));
+      }
+    }
+    if (before_.header().shstrndx != after_.header().shstrndx) {
+      report("verify-section", "the section names are another section");
+    }
+  }
+
+  bool is_index_section(const Section& s) const {
+    return s.name == kIndexSection && s.type == SHT_NOTE && s.flags == SHF_ALLOC &&
+           s.addr == index_.address && s.offset == index_.offset && s.size == index_.size &&
+           s.link == 0 && s.info == 0 && s.addralign == Size{4} && s.entsize == Size{0};
+  }
+
+  bool is_same_section(const Section& old, const Section& now) {
+    if (old.name != now.name || old.type != now.type || old.flags != now.flags ||
+        old.link != now.link || old.info != now.info || old.addralign != now.addralign ||
+        old.entsize != now.entsize) {
+      return false;
+    }
+    if (old.index != 0 && old.index == before_.header().shstrndx) return has_new_name(old, now);
+    if (old.size != now.size) return false;
+    if (old.addr == now.addr && old.offset == now.offset) return true;
+    // It made place for program headers.
+    const bool moved =
+        old.flags == SHF_ALLOC && !old.nobits() && now.offset.value >= before_.source().size() &&
+        same_text(old.offset, now.offset, old.size) && after_.offset_of(now.addr) == now.offset;
+    if (!moved || moved_.size() == kMostMoved) return false;
+    moved_.insert(old.index);
+    return true;
+  }
+
+  bool has_new_name(const Section& old, const Section& now) const {
+    const auto a = before_.contents(old);
+    const auto b = after_.contents(now);
+    const std::string added = std::string(kIndexSection) + '\0';
+    return a && b && old.addr == now.addr && b->size() == a->size() + added.size() &&
+           std::ranges::equal(*a, b->first(a->size())) && as_text(b->subspan(a->size())) == added;
+  }
+
+  // --- bytes ---
+
+  [[nodiscard]] bool same_text(FileOffset old, FileOffset now, Size size) const {
+    const auto a = before_.source().slice(old, size, "bytes");
+    const auto b = after_.source().slice(now, size, "bytes");
+    return a && b && std::ranges::equal(*a, *b);
+  }
+
+  void compare_bytes() {
+    allow_headers();
+    allow_gap();
+    for (const std::uint32_t index : moved_) allow_symbols_of(*before_.section_at(index));
+    std::ranges::sort(allowed_, {}, &FileRange::begin);
+    const std::uint64_t end = before_.source().size();
+    std::uint64_t at = 0;
+    for (const FileRange& range : allowed_) {
+      if (range.begin > at && !same_bytes(at, std::min(range.begin, end))) return;
+      at = std::max(at, range.end);
+    }
+    if (at < end) same_bytes(at, end);
+  }
+
+  // e_phoff, e_phnum, e_shoff and e_shnum; the table, and what it grew over.
+  void allow_headers() {
+    const bool is64 = before_.header().is64;
+    const auto allow = [&](std::uint64_t begin, std::uint64_t size) {
+      allowed_.push_back({begin, begin + size});
+    };
+    allow(is64 ? 32 : 28, is64 ? 16 : 8);  // e_phoff and e_shoff stand together
+    allow(is64 ? 56 : 44, 2);
+    allow(is64 ? 60 : 48, 2);
+    const ElfHeader& now = after_.header();
+    const std::uint64_t old_end =
+        before_.header().phoff.value + before_.header().phnum * before_.header().phentsize;
+    const std::uint64_t new_end = now.phoff.value + now.phnum * now.phentsize;
+    if (now.phoff != before_.header().phoff) return;  // the old table stays as it was
+    allow(now.phoff.value, now.phnum * now.phentsize);
+    if (new_end > old_end && !may_grow_to(old_end, new_end)) {
+      report("verify-bytes", "the program headers lie over something that has not moved");
+    }
+  }
+
+  // The bytes behind the table belonged to sections that moved, or were padding.
+  bool may_grow_to(std::uint64_t begin, std::uint64_t end) const {
+    const auto bytes = before_.source().slice({begin}, Size{end - begin}, "bytes");
+    if (!bytes) return false;
+    for (std::uint64_t at = begin; at < end; ++at) {
+      const auto holds = [&](const auto& s) { return in_range(at, s.offset.value, s.size.value); };
+      const bool in_moved = std::ranges::any_of(
+          moved_, [&](std::uint32_t index) { return holds(*before_.section_at(index)); });
+      const bool in_other = std::ranges::any_of(before_.sections(), [&](const Section& s) {
+        return !s.nobits() && s.type != SHT_NULL && holds(s) && !moved_.contains(s.index);
+      });
+      const std::byte byte = (*bytes)[static_cast<std::size_t>(at - begin)];
+      const bool padding = byte == std::byte{0} || byte == std::byte{'X'};
+      if (in_other || (!in_moved && !padding)) return false;
+    }
+    return true;
+  }
+
+  // Zeros that no segment and no section had.
+  void allow_gap() {
+    const std::uint64_t begin = index_.offset.value, end = begin + index_.size.value;
+    if (begin >= before_.source().size()) return;
+    const auto bytes = before_.source().slice(index_.offset, index_.size, "bytes");
+    const auto over = [&](FileOffset offset, Size size) {
+      return offset.value < end && size.value != 0 && offset.value + size.value > begin;
+    };
+    const bool claimed =
+        std::ranges::any_of(before_.segments(),
+                            [&](const Segment& s) { return over(s.offset, s.filesz); }) ||
+        std::ranges::any_of(before_.sections(), [&](const Section& s) {
+          return !s.nobits() && s.type != SHT_NULL && over(s.offset, s.size);
+        });
+    if (claimed || !bytes ||
+        !std::ranges::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; })) {
+      return report("verify-bytes", "the index lies over bytes that are not padding");
+    }
+    allowed_.push_back({begin, end});
+  }
+
+  // Symbols that follow their section.
+  void allow_symbols_of(const Section& moved) {
+    const std::uint64_t by = after_.section_at(moved.index)->addr.value - moved.addr.value;
+    const unsigned word = before_.header().word();
+    for (const Section& section : before_.sections()) {
+      const auto old = before_.symbol_table(section);
+      if (section.type != SHT_SYMTAB || !old) continue;
+      const auto now = after_.symbol_table(*after_.section_at(section.index));
+      if (!now || now->size() != old->size()) continue;
+      for (std::uint32_t i = 0; i < old->size(); ++i) {
+        const Symbol symbol = old->at(i);
+        if (symbol.shndx != moved.index || !symbol.in_section()) continue;
+        if (now->at(i).value.value != symbol.value.value + by) continue;
+        // st_value in Elf32_Sym and Elf64_Sym.
+        const std::uint64_t at = section.offset.value + symbol.entry_offset + (word == 8 ? 8U : 4U);
+        allowed_.push_back({at, at + word});
+      }
+    }
+  }
+
+  bool same_bytes(std::uint64_t begin, std::uint64_t end) {
+    if (begin >= end) return true;
+    const auto a = before_.source().slice({begin}, Size{end - begin}, "bytes");
+    const auto b = after_.source().slice({begin}, Size{end - begin}, "bytes");
+    if (!a || !b) {
+      report("verify-bytes", "the result is shorter than the original");
+      return false;
+    }
+    const auto [x, y] = std::ranges::mismatch(*a, *b);
+    if (x == a->end()) return true;
+    report("verify-bytes",
+           fmt::format("the byte at {:#x} is none that an index needs; expected {:#04x}, found "
+                       "{:#04x}",
+                       begin + static_cast<std::uint64_t>(x - a->begin()),
+                       static_cast<unsigned>(*x), static_cast<unsigned>(*y)));
+    return false;
+  }
+
+  const ElfFile& before_;
+  const ElfFile& after_;
+  IndexPlace index_;
+  std::set<std::uint32_t> moved_;  // sections that made place for program headers
+  std::vector<FileRange> allowed_;
+  std::vector<Finding> out_;
+};
+
+}  // namespace
+
+bool gained_index(const ElfFile& before, const ElfFile& after) {
+  return !find_index(before) && find_index(after);
+}
+
+std::vector<Finding> compare_index(const ElfFile& before, const ElfFile& after) {
+  const auto index = find_index(after);
+  if (!index) return {verify_finding("verify-index", "the result has no index")};
+  return IndexComparer(before, after, *index).run();
+}
+
+}  // namespace reprobe
