@@ -194,6 +194,13 @@ TEST_CASE("guards: a word of data that holds the address") {
   check_refused(file, "a word of data holds the counter's address");
 }
 
+TEST_CASE("guards: program headers that are loaded hold the address of a segment") {
+  AuditFile file = program(kCompare, 0x100a, ET_EXEC);
+  file.more_segments = {
+      {.flags = PF_R, .offset = 0, .vaddr = 0x10000, .filesz = 0x200, .memsz = 0x200}};
+  CHECK(reasons(rewrite(file)).empty());
+}
+
 TEST_CASE("guards: bytes that look like a use and are none") {
   // movabs $imm64,%rax with the bytes of a cmpw in it: its displacement would lead to the counter.
   AuditFile file =

@@ -142,11 +142,12 @@ class FunctionUses {
     return "more is read from the flags than whether the counter is 0";
   }
 
-  // Four bytes that happen to hold an address are none: where the instruction ends is known.
+  // Neither four bytes that happen to hold an address nor bytes that look like a jump of code
+  // around the function are one: the instruction is known by what it refers to.
   [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
     for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
          it != flow_.targets.end() && it->address < code.end(); ++it) {
-      if (it->kinds != kTargetWord) return true;
+      if ((it->kinds & ~(kTargetWord | kTargetForeign)) != 0) return true;
     }
     return false;
   }
