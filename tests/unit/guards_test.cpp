@@ -178,6 +178,44 @@ TEST_CASE("guards: what is not understood is refused") {
                 "an instruction that is not understood");
 }
 
+TEST_CASE("guards: what becomes of an address that no check needs any more") {
+  struct Case {
+    const char* code;
+    unsigned site;
+  };
+  // The check of lea 0x3000(%rip),%rsi; cmpw $0,(%rsi) is rewritten wherever %rsi goes then:
+  for (
+      const Case& c : {
+          // into the frame and back, up to the probe: je 1f; mov %rsi,(%rsp); call 1f;
+          // mov (%rsp),%rsi; nop; 1: ret
+          Case{
+              "48 8d 35 f9 1f 00 00 66 83 3e 00 74 0e 48 89 34 24 e8 05 00 00 00 48 8b 34 24 90 c3",
+              0x101a},
+          // left over at a call, and copied: mov %rsi,%rbx; call; cmpw $0,(%rbx); je; nop; ret
+          Case{"48 8d 35 f9 1f 00 00 66 83 3e 00 48 89 f3 e8 07 00 00 00 66 83 3b 00 74 01 90 c3",
+               0x1019},
+          // overwritten: xor %esi,%esi; mov %esi,%eax; nop; ret
+          Case{"48 8d 35 f9 1f 00 00 66 83 3e 00 0f 94 c0 31 f6 89 f0 90 c3", 0x1012},
+          // read for another value that another path leaves there: test %edi,%edi; je 1f;
+          // lea; cmpw; sete %al; jmp 2f; 1: mov %rdi,%rsi; 2: mov %rsi,%rax; nop; ret
+          Case{
+              "85 ff 74 10 48 8d 35 f5 1f 00 00 66 83 3e 00 0f 94 c0 eb 03 48 89 fe 48 8b 06 90 c3",
+              0x101a},
+      }) {
+    CAPTURE(c.code);
+    const Rewritten all = rewrite(program(c.code, c.site));
+    REQUIRE(reasons(all).empty());
+    CHECK(verify(all.before, all.after).empty());
+  }
+  // A check through the word of the frame: je 1f; mov %rsi,(%rsp); call 1f; mov (%rsp),%rsi;
+  // cmpw $0,(%rsi); je 1f; nop; 1: ret
+  check_refused(
+      program("48 8d 35 f9 1f 00 00 66 83 3e 00 74 14 48 89 34 24 e8 0b 00 00 00 48 8b 34 "
+              "24 66 83 3e 00 74 01 90 c3",
+              0x1020),
+      "a check through an address kept in memory");
+}
+
 TEST_CASE("guards: one use that is not understood keeps all others of the counter") {
   std::string code = kCompare;
   // Before its end another use: incw 0x3000(%rip)

@@ -179,6 +179,7 @@ class FunctionUses {
     CodePiece piece;
     piece.code = std::span(flow_.code).first(own_code());
     piece.arrivals = arrivals_;
+    piece.entered_by_calls = flow_.function.from_symbol && !names_a_part(flow_.function.name);
     return piece;
   }
 
@@ -196,7 +197,9 @@ class FunctionUses {
     if (!flow_.complete) return false;
     const auto found = origins(code, *code.memory->base);
     return !found.empty() && std::ranges::all_of(found, [&](const ValueOrigin& origin) {
-      return origin.kind != ValueOrigin::Kind::unknown &&
+      // What a caller passes has its origin at the first instruction.
+      const bool passed = origin.at == 0 && origin.kind != ValueOrigin::Kind::constant;
+      return origin.kind != ValueOrigin::Kind::unknown && !passed &&
              followed_.contains(code_of(origin).address.value);
     });
   }
@@ -209,7 +212,8 @@ class FunctionUses {
       // An unknown origin may also be where the search ended.
       const bool value = origin.kind != ValueOrigin::Kind::unknown ||
                          (source.address != code.address && (source.writes & (1U << reg)) != 0);
-      return value && !taken_.contains(source.address.value);
+      const bool passed = origin.at == 0 && origin.kind == ValueOrigin::Kind::pointer;
+      return value && (passed || !taken_.contains(source.address.value));
     });
   }
 
