@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/audit/probe.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/second_opinion.hpp"
@@ -12,9 +13,9 @@ namespace reprobe {
 namespace {
 
 void ask_second_opinion(const std::filesystem::path& before, const std::filesystem::path& after,
-                        const std::vector<std::string>& changed, const CheckOptions& check,
+                        const ExpectedChanges& expected, const CheckOptions& check,
                         const Terminal& terminal, std::vector<Finding>& findings) {
-  const SecondOpinion opinion = second_opinion(before, after, changed);
+  const SecondOpinion opinion = second_opinion(before, after, expected);
   switch (opinion.state) {
     case SecondOpinion::State::agrees:
       return terminal.detail("second opinion: LIEF reads input and output alike");
@@ -35,6 +36,19 @@ void ask_second_opinion(const std::filesystem::path& before, const std::filesyst
   }
 }
 
+// What compare() has followed instruction by instruction and function by function, which LIEF
+// cannot; and counters, which may be preset.
+void add_compared_sections(const ElfFile& file, std::vector<std::string>& names) {
+  for (const Section& section : file.sections()) {
+    const bool follows = section.name == ".eh_frame_hdr" || section.type == SHT_SYMTAB;
+    if (section.executable() || follows) names.push_back(section.name);
+  }
+  for (const Probe& probe : read_probes(file).probes) {
+    const Section* counters = file.section_containing(probe.semaphore);
+    if (probe.semaphore.value != 0 && counters != nullptr) names.push_back(counters->name);
+  }
+}
+
 }  // namespace
 
 Result<std::vector<Finding>> find_differences(const ElfFile& before,
@@ -51,18 +65,16 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
       before.source().size() <= kSecondOpinionLimit.value && size <= kSecondOpinionLimit.value;
   // In a damaged file other readers stop early, each somewhere else.
   const bool sound = before.problems().empty();
-  // LIEF compares what a file holds, and sleds and guards add code: compare() follows it, LIEF
-  // cannot.
-  if (has_sleds(*result) != has_sleds(before) || has_guards(*result) != has_guards(before)) {
-    terminal.detail("second opinion not asked: code is compared instruction by instruction");
-    return findings;
-  }
   if (check.second_opinion == SecondOpinionMode::always ||
       (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
     // What moved among the headers is known from both files; compare() has judged it.
-    std::vector<std::string> changed = changed_sections(before, *result);
-    changed.insert(changed.end(), check.changed_sections.begin(), check.changed_sections.end());
-    ask_second_opinion(before_path, after, changed, check, terminal, findings);
+    ExpectedChanges expected{.sections = changed_sections(before, *result),
+                             .more_room = has_sleds(*result) != has_sleds(before) ||
+                                          has_guards(*result) != has_guards(before)};
+    expected.sections.insert(expected.sections.end(), check.changed_sections.begin(),
+                             check.changed_sections.end());
+    if (expected.more_room) add_compared_sections(before, expected.sections);
+    ask_second_opinion(before_path, after, expected, check, terminal, findings);
   } else {
     terminal.detail(
         fmt::format("second opinion not asked: {}", check.second_opinion == SecondOpinionMode::never

@@ -153,7 +153,7 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
   const auto result = plan_guards(input->file, probes, guards);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
-  const CheckOptions check{.options = {}, .second_opinion = SecondOpinionMode::never};
+  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
   const auto written =
       write_output(options, result->plan, input->file.source(), input->stamp,
                    [&](const std::filesystem::path& output) {

@@ -174,6 +174,7 @@ void add_safety(CLI::App& command, WriteOptions& options) {
       .add_flag("--drop-verity", options.drop_verity,
                 "rewrite a file with fs-verity, without fs-verity")
       ->group(kSafety);
+  add_second_opinion(command, options.second_opinion);
 }
 
 void add_fix(CLI::App& app, FixCommandOptions& options) {
@@ -216,7 +217,6 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
   for (const char* other : {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell"}) {
     from_debug->excludes(other);
   }
-  add_second_opinion(command, options.second_opinion);
 }
 
 void add_sled(CLI::App& app, SledCommandOptions& options) {

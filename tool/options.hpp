@@ -47,6 +47,7 @@ struct WriteOptions {
   bool break_hardlinks{};
   bool drop_signature{};
   bool drop_verity{};
+  SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
 struct FixCommandOptions : WriteOptions {

@@ -150,7 +150,7 @@ Result<int> sled_file(const SledCommandOptions& options, const Terminal& termina
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
   // apply -> verify -> commit.
-  const CheckOptions check{.options = {}, .second_opinion = SecondOpinionMode::never};
+  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
   const auto written =
       write_output(options, result->plan, input->file.source(), input->stamp,
                    [&](const std::filesystem::path& output) {

@@ -71,6 +71,16 @@ bool FunctionFlow::target_between(VirtAddr after, VirtAddr before) const {
   return at != targets.end() && at->address < before;
 }
 
+std::vector<bool> FunctionFlow::dead_filler() const {
+  std::vector<bool> dead(code.size(), false);
+  for (std::size_t i = 1; complete && i < code.size(); ++i) {
+    const bool filler =
+        code[i].kind == InstructionKind::nop || code[i].kind == InstructionKind::trap;
+    dead[i] = filler && target(code[i].address) == 0 && (code[i - 1].ends_block() || dead[i - 1]);
+  }
+  return dead;
+}
+
 const CodeInstruction* FunctionFlow::at(VirtAddr address) const {
   const auto found = std::ranges::lower_bound(code, address, {}, &CodeInstruction::address);
   return found != code.end() && found->address == address ? &*found : nullptr;

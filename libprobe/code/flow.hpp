@@ -80,6 +80,9 @@ struct FunctionFlow {
   [[nodiscard]] TargetKinds target(VirtAddr address) const;
   // A target in (after, before), exclusive on both sides? O(log n).
   [[nodiscard]] bool target_between(VirtAddr after, VirtAddr before) const;
+  // By index in `code`: nops and int3 behind the end of a block that nothing reaches. None where
+  // not all targets are known.
+  [[nodiscard]] std::vector<bool> dead_filler() const;
   // The instruction that starts there; nullptr where none does. O(log n).
   [[nodiscard]] const CodeInstruction* at(VirtAddr address) const;
 };

@@ -45,7 +45,10 @@ class StubPlacer {
     if (!room) return tl::unexpected(room.error());
     const auto stubs = request.at(room->address);
     if (!stubs) return tl::unexpected(stubs.error());
-    if (auto done = fill(*room, *stubs, *sizes); !done) return tl::unexpected(done.error());
+    // In the draft they stood at other distances.
+    const auto exact = unwind_.sizes(stubs->unwind);
+    if (!exact) return tl::unexpected(exact.error());
+    if (auto done = fill(*room, *stubs, *exact); !done) return tl::unexpected(done.error());
     if (auto done = write_debug_frame(); !done) return tl::unexpected(done.error());
     return *room;
   }

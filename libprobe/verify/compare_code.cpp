@@ -139,6 +139,7 @@ class FunctionComparer {
         site_of_(site_of),
         sled_of_(sled_of),
         substitutions_(substitutions),
+        dead_(flow.dead_filler()),
         nops_(kNopPasses * (flow.code.size() + kMostSteps)) {
     for (const CodeInstruction& code : flow.code) {
       if (code.target) branches_.emplace(*code.target, &code);
@@ -153,7 +154,7 @@ class FunctionComparer {
       const bool reaimed = is_target(code.address) && is_reaimed(code.address);
       if (reaimed) reaimed_.push_back(code.address);
       const bool entered = is_target(code.address) && !reaimed;
-      const bool known = !entered && (visited_.contains(code.address.value) || is_dead(i));
+      const bool known = !entered && (visited_.contains(code.address.value) || dead_[i]);
       if (!inside && (known || walks(way_to(i)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
@@ -190,9 +191,12 @@ class FunctionComparer {
   [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }
 
   // Where the way to the instruction begins: the nops before it, a site among them, have no other.
+  // Not in filler that nothing reaches, which another sled may have. A longer way than a walk can
+  // take is not gone back to its start.
   [[nodiscard]] VirtAddr way_to(std::size_t i) const {
-    while (i != 0 && !is_target(flow_.code[i].address) &&
-           flow_.code[i - 1].kind == InstructionKind::nop) {
+    for (unsigned steps = 0; i != 0 && steps < kMostSteps; ++steps) {
+      const bool nop_before = flow_.code[i - 1].kind == InstructionKind::nop && !dead_[i - 1];
+      if (is_target(flow_.code[i].address) || !nop_before) break;
       --i;
     }
     return flow_.code[i].address;
@@ -207,17 +211,6 @@ class FunctionComparer {
            branches.first != branches.second &&
            std::all_of(branches.first, branches.second,
                        [&](const auto& branch) { return !same_bytes(*branch.second); });
-  }
-
-  // Filler behind the end of a block: nothing reaches it.
-  [[nodiscard]] bool is_dead(std::size_t i) const {
-    for (; flow_.complete && i != 0; --i) {
-      const CodeInstruction& code = flow_.code[i];
-      const bool filler = code.kind == InstructionKind::nop || code.kind == InstructionKind::trap;
-      if (!filler || flow_.target(code.address) != 0) return false;
-      if (flow_.code[i - 1].ends_block()) return true;
-    }
-    return false;
   }
 
   // Both ways from the address do the same, and so do the branches that part on the way.
@@ -324,6 +317,7 @@ class FunctionComparer {
   const SledOf& site_of_;
   const SledOf& sled_of_;
   const Substitutions& substitutions_;
+  std::vector<bool> dead_;                                    // FunctionFlow::dead_filler()
   std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
   std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part

@@ -107,13 +107,12 @@ void detach_from_parent(pid_t parent) {
   }
 }
 
-void report(int pipe, const Paths& paths, const std::vector<std::string>& changed_sections) {
+void report(int pipe, const Paths& paths, const ExpectedChanges& expected) {
   std::string_view which;
   const auto reading = [&](const char* now) { send(pipe, kReading, which = now); };
   std::string problem;
   try {
-    for (const std::string& line :
-         lief_differences(paths.before, paths.after, changed_sections, reading)) {
+    for (const std::string& line : lief_differences(paths.before, paths.after, expected, reading)) {
       send(pipe, kDifference, line);
     }
     return send(pipe, kEnd, "");
@@ -132,15 +131,14 @@ void report(int pipe, const Paths& paths, const std::vector<std::string>& change
 }
 
 [[noreturn]] void run_child(int pipe, pid_t parent, const Paths& paths,
-                            const std::vector<std::string>& changed_sections,
-                            const SecondOpinionLimits& limits) {
+                            const ExpectedChanges& expected, const SecondOpinionLimits& limits) {
   // Above the standard streams, which the parent may have closed.
   const int answers = ::fcntl(pipe, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   ::close(pipe);
   detach_from_parent(parent);
   set_limits(limits);
   try {
-    report(answers, paths, changed_sections);
+    report(answers, paths, expected);
   } catch (...) {  // out of memory in the report itself: the parent sees that it is not whole
   }
   ::_exit(0);
@@ -251,8 +249,7 @@ SecondOpinion not_started(int number) {
 }  // namespace
 
 SecondOpinion second_opinion(const std::filesystem::path& before,
-                             const std::filesystem::path& after,
-                             const std::vector<std::string>& changed_sections,
+                             const std::filesystem::path& after, const ExpectedChanges& expected,
                              const SecondOpinionLimits& limits) {
   SecondOpinionLimits bounded = limits;
   bounded.time = std::clamp(limits.time, std::chrono::seconds(0), std::chrono::seconds(86400));
@@ -263,7 +260,7 @@ SecondOpinion second_opinion(const std::filesystem::path& before,
   const auto deadline = Clock::now() + bounded.time;
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child == 0) run_child(pipe[1], parent, paths, changed_sections, bounded);
+  if (child == 0) run_child(pipe[1], parent, paths, expected, bounded);
   const int number = errno;
   ::close(pipe[1]);
   if (child < 0) {

@@ -23,17 +23,26 @@ struct SecondOpinion {
   std::vector<std::string> differences;  // one line each; empty unless `differs`
 };
 
+// What may differ.
+struct ExpectedChanges {
+  // By name: their address, size, offset, alignment, flags, place among the headers and contents
+  // may differ, they may be there in one file only, and their symbols in .symtab move with them. Of
+  // notes those of the type stapsdt may differ (of every owner but GNU where a .note section is
+  // named), and the build-id where ".note.gnu.build-id" is named.
+  std::vector<std::string> sections;
+  // The file was given room: a PT_LOAD may have grown, others may be new, what notes and the
+  // interpreter's name mean may stand elsewhere, as may the program headers and the table of
+  // PT_GNU_EH_FRAME; stubs may have symbols, FUNCTION.sled.
+  bool more_room{};
+};
+
 // LIEF reads both files; header, segments, sections and their contents, symbols, dynamic entries,
-// relocations and notes must be equal except for: sections named in `changed_sections` (their
-// address, size, offset, alignment, flags, place among the headers and contents may differ, they
-// may be there in one file only, and their symbols in .symtab move with them), notes of the type
-// stapsdt (of every owner but GNU where a .note section is named), and the build-id where
-// ".note.gnu.build-id" is named. `differs` also where LIEF reads the file before but throws at the
-// file after; `unavailable` where it cannot read the file before, crashes or meets a limit. The
-// paths are opened in the child: /proc/self/fd/N works.
+// relocations and notes must be equal but for `expected`. `differs` also where LIEF reads the file
+// before but throws at the file after; `unavailable` where it cannot read the file before, crashes
+// or meets a limit. The paths are opened in the child: /proc/self/fd/N works.
 [[nodiscard]] SecondOpinion second_opinion(const std::filesystem::path& before,
                                            const std::filesystem::path& after,
-                                           const std::vector<std::string>& changed_sections,
+                                           const ExpectedChanges& expected,
                                            const SecondOpinionLimits& limits = {});
 
 }  // namespace reprobe

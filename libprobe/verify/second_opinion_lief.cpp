@@ -17,6 +17,7 @@
 
 #include "libprobe/elf/constants.hpp"
 #include "libprobe/notes/stapsdt.hpp"
+#include "libprobe/rewrite/sled/stub_symbols.hpp"
 
 namespace reprobe {
 namespace {
@@ -120,6 +121,46 @@ void compare_segments(const lief::Binary& before, const lief::Binary& after, Dif
   }
 }
 
+// What the segments of a type hold, put together: two that touch may have become one.
+std::vector<std::uint8_t> texts_of(const lief::Binary& binary, std::uint64_t type) {
+  std::vector<std::uint8_t> texts;
+  for (const auto* segment : items(binary.segments())) {
+    if (number(segment->type()) != type) continue;
+    const auto text = segment->content();
+    texts.insert(texts.end(), text.begin(), text.end());
+  }
+  return texts;
+}
+
+bool same_segment(const lief::Segment& a, const lief::Segment& b) {
+  const bool grows = number(a.type()) == PT_LOAD && a.physical_size() == a.virtual_size();
+  const bool same_sizes =
+      a.physical_size() == b.physical_size() && a.virtual_size() == b.virtual_size();
+  return a.type() == b.type() && number(a.flags()) == number(b.flags()) &&
+         a.file_offset() == b.file_offset() && a.virtual_address() == b.virtual_address() &&
+         a.physical_address() == b.physical_address() && a.alignment() == b.alignment() &&
+         (same_sizes || (grows && b.physical_size() >= a.physical_size() &&
+                         b.physical_size() == b.virtual_size()));
+}
+
+void compare_segments_with_room(const lief::Binary& before, const lief::Binary& after,
+                                Differences& out) {
+  const auto right = items(after.segments());
+  for (const auto* segment : items(before.segments())) {
+    const auto type = number(segment->type());
+    if (type == PT_PHDR || type == PT_GNU_EH_FRAME) continue;
+    if (std::ranges::any_of(right, [&](const auto* now) { return same_segment(*segment, *now); })) {
+      continue;
+    }
+    const bool may_move = type == PT_NOTE || type == PT_INTERP || type == PT_GNU_PROPERTY;
+    const auto text = segment->content();
+    const auto texts = texts_of(after, type);
+    if (may_move && !std::ranges::search(texts, text).empty()) continue;
+    out.add(fmt::format("segment of type {:#x} at {:#x}: is not what it was", type,
+                        segment->virtual_address()));
+  }
+}
+
 using NameSet = std::unordered_set<std::string>;
 using Sections = std::vector<const lief::Section*>;
 
@@ -142,6 +183,7 @@ class SectionNames {
 struct Names {
   SectionNames before;
   SectionNames after;
+  bool more_symbols{};  // sh_info of .symtab counts them
 };
 
 void compare_link(const std::string& item, const char* field, std::uint64_t a, std::uint64_t b,
@@ -163,7 +205,7 @@ void compare_identity(const std::string& item, const lief::Section& a, const lie
   const bool relocations = number(a.type()) == SHT_REL || number(a.type()) == SHT_RELA;
   if (relocations || (number(a.flags()) & SHF_INFO_LINK) != 0) {
     compare_link(item, "info", number(a.information()), number(b.information()), names, out);
-  } else {
+  } else if (!names.more_symbols || number(a.type()) != SHT_SYMTAB) {
     compare_fields(item, {{"info", number(a.information()), number(b.information())}}, out);
   }
 }
@@ -202,7 +244,7 @@ void compare_changed_section(const std::string& name, const Sections& before, co
 }
 
 void compare_sections(const lief::Binary& before, const lief::Binary& after, const NameSet& changed,
-                      Differences& out) {
+                      bool more_symbols, Differences& out) {
   struct Split {
     Sections unchanged;
     std::map<std::string, Sections> changed;
@@ -217,7 +259,7 @@ void compare_sections(const lief::Binary& before, const lief::Binary& after, con
   };
   const Split left = split(before);
   const Split right = split(after);
-  const Names names{SectionNames(before), SectionNames(after)};
+  const Names names{SectionNames(before), SectionNames(after), more_symbols};
   const std::size_t count = common("sections", left.unchanged, right.unchanged, out);
   for (std::size_t i = 0; i < count; ++i) {
     compare_unchanged_section(i, *left.unchanged[i], *right.unchanged[i], names, out);
@@ -368,19 +410,28 @@ std::unique_ptr<const lief::Binary> parse(const std::string& path) {
 }  // namespace
 
 std::vector<std::string> lief_differences(const std::string& before, const std::string& after,
-                                          const std::vector<std::string>& changed_sections,
+                                          const ExpectedChanges& expected,
                                           const ReadingNow& reading) {
-  const NameSet changed(changed_sections.begin(), changed_sections.end());
+  const NameSet changed(expected.sections.begin(), expected.sections.end());
   reading("before");
   const auto left = parse(before);
   reading("after");
   const auto right = parse(after);
   Differences out;
   compare_headers(left->header(), right->header(), out);
-  compare_segments(*left, *right, out);
-  compare_sections(*left, *right, changed, out);
-  compare_symbols(".symtab", symtab_of(*left), symtab_of(*right), changed_indices(*left, changed),
-                  out);
+  auto symbols = symtab_of(*left), symbols_now = symtab_of(*right);
+  if (expected.more_room) {
+    compare_segments_with_room(*left, *right, out);
+    for (auto* table : {&symbols, &symbols_now}) {
+      std::erase_if(*table, [](const auto* symbol) {
+        return std::string_view(symbol->name()).ends_with(kStubSuffix);
+      });
+    }
+  } else {
+    compare_segments(*left, *right, out);
+  }
+  compare_sections(*left, *right, changed, expected.more_room, out);
+  compare_symbols(".symtab", symbols, symbols_now, changed_indices(*left, changed), out);
   compare_symbols(".dynsym", items(left->dynamic_symbols()), items(right->dynamic_symbols()), {},
                   out);
   compare_dynamic_entries(*left, *right, out);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/verify/second_opinion.hpp"
+
 namespace reprobe {
 
 // Says "before" or "after" when LIEF begins to read that file.
@@ -15,8 +17,9 @@ using ReadingNow = std::function<void(const char* which)>;
 // Lines are printable ASCII. Throws whatever LIEF throws, and std::runtime_error where LIEF gives
 // no file.
 constexpr std::size_t kMaxDifferences = 100;
-[[nodiscard]] std::vector<std::string> lief_differences(
-    const std::string& before, const std::string& after,
-    const std::vector<std::string>& changed_sections, const ReadingNow& reading);
+[[nodiscard]] std::vector<std::string> lief_differences(const std::string& before,
+                                                        const std::string& after,
+                                                        const ExpectedChanges& expected,
+                                                        const ReadingNow& reading);
 
 }  // namespace reprobe

@@ -12,7 +12,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 
 LIB = "usr/lib/x86_64-linux-gnu/"
 FILES = ["usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so",
@@ -24,15 +23,21 @@ TACTICS = ["in-place", "call-target", "jump-target", "displace", "hop"]
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
+def cpu_seconds():
+    """Of finished children: other work on the machine does not count."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def table(reprobe, root, kind, folder):
     rows, reasons = [], []
     total = done = 0
     for name in FILES:
         file, out = os.path.join(root, name), os.path.join(folder, "out")
-        start = time.monotonic()
+        start = cpu_seconds()
         said = subprocess.run([reprobe, "sled", "--json", f"--kind={kind}", file, "-o", out],
                               capture_output=True, text=True, check=True)
-        seconds = time.monotonic() - start
+        seconds = cpu_seconds() - start
         plan = json.loads(said.stdout)
         used = collections.Counter(site["tactic"] for site in plan["sites"])
         sites = len(plan["sites"]) + len(plan["refused"])
@@ -46,7 +51,7 @@ def table(reprobe, root, kind, folder):
         reasons += [f"- {os.path.basename(name)} {r['provider']}:{r['name']} {r['site']}: "
                     f"{r['reason']} ({r.get('detail', '')})" for r in plan["refused"]]
     rows.append(["all", f"{done}/{total} ({100 * done / total:.1f}%)", *[""] * 7])
-    head = ["file", "probes with sleds", *TACTICS, "bytes grown", "s"]
+    head = ["file", "probes with sleds", *TACTICS, "bytes grown", "s of CPU"]
     lines = ["| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]]
     return f"Kind {kind}:\n\n" + "\n".join(lines) + "\n\nLeft as they are:\n\n" + "\n".join(reasons)
 
@@ -59,7 +64,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="reprobe-coverage-") as folder:
         text = "\n\n".join(table(reprobe, root, kind, folder) for kind in ("nop10", "nop5"))
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    text += f"\n\nMost memory of a run: {peak} MiB. Seconds are of one run on a busy machine."
+    text += f"\n\nMost memory of a run: {peak} MiB."
     with open(document, encoding="utf-8") as old:
         before = old.read()
     with open(document, "w", encoding="utf-8") as out:

@@ -41,7 +41,7 @@ struct Pair {
   }
   [[nodiscard]] SecondOpinion opinion(const std::vector<std::string>& changed = {},
                                       const SecondOpinionLimits& limits = {}) const {
-    return second_opinion(before, after, changed, limits);
+    return second_opinion(before, after, {.sections = changed}, limits);
   }
 };
 
@@ -180,7 +180,7 @@ TEST_CASE("a section may be added or left out only where it is named", "[second-
   write_file(pair.after, subject.bytes());
   CHECK(pair.opinion({".bss"}).state == State::agrees);
   CHECK(joined(pair.opinion()) == "sections: there were 8, there are 7\n");
-  CHECK(second_opinion(pair.after, pair.before, {".bss"}).state == State::agrees);
+  CHECK(second_opinion(pair.after, pair.before, {.sections = {".bss"}}).state == State::agrees);
 }
 
 TEST_CASE("a build-id may change where its section is named", "[second-opinion]") {

@@ -85,6 +85,31 @@ TEST_CASE("a target inside an instruction counts", "[sled]") {
   CHECK(plan_of(flow, {at(4)}).sites.empty());
 }
 
+TEST_CASE("no branch is aimed anew where a target lies inside it", "[sled]") {
+  // call 0x2000; nop; xor %eax,%eax, to which the branch leads; xor %ecx,%ecx; jne with 32 bits;
+  // ret
+  const Bytes code = bytes_of({0xe8, 0xfb, 0x0f, 0x00, 0x00, 0x90, 0x31, 0xc0, 0x31, 0xc9, 0x0f,
+                               0x85, 0xf6, 0xff, 0xff, 0xff, 0xc3});
+  const FunctionFlow flow = flow_of(kStart, code, {{5, kTargetSite}, {6, kTargetBranch}});
+  CHECK(plan_of(flow, {at(5)}).sites.size() == 1);
+  const FunctionFlow inside =
+      flow_of(kStart, code, {{5, kTargetSite}, {6, kTargetBranch}, {13, kTargetWord}});
+  CHECK(plan_of(inside, {at(5)}).sites.empty());
+}
+
+TEST_CASE("no run begins in filler that nothing reaches", "[sled]") {
+  // ret; nopl 0x0(%rax); clc; nop; jmp 0x100a; clc; ret: no hole for a hop
+  const Bytes code = bytes_of({0xc3, 0x0f, 0x1f, 0x40, 0x00, 0xf8, 0x90, 0xeb, 0x01, 0xf8, 0xc3});
+  const FunctionFlow flow = flow_of(kStart, code, {{6, kTargetSite}, {10, kTargetBranch}});
+  CHECK(plan_of(flow, {at(6)}).sites.empty());
+  // Where something reaches it, it is code.
+  const FunctionFlow reached =
+      flow_of(kStart, code, {{1, kTargetBranch}, {6, kTargetSite}, {10, kTargetBranch}});
+  const SledPlan plan = plan_of(reached, {at(6)});
+  REQUIRE(plan.patches.size() == 1);
+  CHECK(plan.patches[0].at == at(1));
+}
+
 TEST_CASE("a call behind the site goes through the stub", "[sled]") {
   // nop; call 0x2000; ret
   const Bytes code = bytes_of({0x90, 0xe8, 0xfa, 0x0f, 0x00, 0x00, 0xc3});
@@ -287,9 +312,9 @@ TEST_CASE("branches to a target in the window are aimed at the stub", "[sled]") 
 TEST_CASE("a neighbour that is hopped over keeps its own targets and branches", "[sled]") {
   // mov $1,%eax; 5: mov $2,%ecx; ret; 11: nop; 12: mov %eax,%ecx; call *%rax; ret;
   // 17: je 12; 23: je 5; ret
-  const Bytes code = bytes_of({0xb8, 1,    0,    0,    0,    0xb9, 2,    0,    0,    0,     //
-                               0xc3, 0x90, 0x89, 0xc1, 0xff, 0xd0, 0xc3,                    //
-                               0x0f, 0x84, 0xf5, 0xff, 0xff, 0xff,                          //
+  const Bytes code = bytes_of({0xb8, 1,    0,    0,    0,    0xb9, 2,    0, 0, 0,  //
+                               0xc3, 0x90, 0x89, 0xc1, 0xff, 0xd0, 0xc3,           //
+                               0x0f, 0x84, 0xf5, 0xff, 0xff, 0xff,                 //
                                0x0f, 0x84, 0xe8, 0xff, 0xff, 0xff, 0xc3});
   const auto site = std::pair<int, TargetKinds>{11, kTargetSymbol};
   const auto behind = std::pair<int, TargetKinds>{12, kTargetBranch};

@@ -58,6 +58,8 @@ const std::vector<std::size_t>& RunFinder::branches_to(VirtAddr target) {
 
 tl::expected<Run, Reason> RunFinder::from(std::size_t first, std::size_t through,
                                           std::uint64_t size, Targets targets) {
+  // Another sled may have the filler; what it alone leads to is as dead.
+  if (dead_[first]) return no("too few bytes");
   Run run{first, first, start(first), true, {}};
   for (std::size_t i = first; i <= through || run.end.value - start(first).value < size; ++i) {
     if (i == flow_.code.size() || start(i) >= flow_.end()) return no("too few bytes");
@@ -111,7 +113,9 @@ bool RunFinder::can_reaim(std::size_t i) {
     const CodeInstruction& code = flow_.code[source];
     const bool branch =
         code.kind == InstructionKind::jump || code.kind == InstructionKind::conditional;
-    return branch && code.branch_field && taken_.is_free(code.address, code.end());
+    // What arrives inside the branch would find other bytes.
+    return branch && code.branch_field && taken_.is_free(code.address, code.end()) &&
+           !target_inside(code.address, code.end());
   });
 }
 

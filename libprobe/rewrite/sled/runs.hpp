@@ -49,7 +49,7 @@ class RunFinder {
  public:
   // `sites`: those of the function that get sleds, ascending. All outlive the finder.
   RunFinder(const FunctionFlow& flow, std::span<const VirtAddr> sites, const TakenCode& taken)
-      : flow_(flow), sites_(sites), taken_(taken) {}
+      : flow_(flow), sites_(sites), taken_(taken), dead_(flow.dead_filler()) {}
 
   [[nodiscard]] VirtAddr start(std::size_t i) const { return flow_.code[i].address; }
   [[nodiscard]] VirtAddr end(std::size_t i) const { return flow_.code[i].end(); }
@@ -99,6 +99,7 @@ class RunFinder {
   const FunctionFlow& flow_;
   std::span<const VirtAddr> sites_;
   const TakenCode& taken_;
+  std::vector<bool> dead_;                                      // FunctionFlow::dead_filler()
   std::map<std::uint64_t, std::vector<std::size_t>> branches_;  // by target, once asked for
 };
 

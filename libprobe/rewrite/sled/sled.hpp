@@ -30,7 +30,6 @@ struct SledResult {
   SledPlan sleds;  // what became of each site; the notes' new locations are in `moved`
   std::map<std::uint64_t, VirtAddr> moved;  // old site -> sled
   bool already{};                           // the file has sleds of this tool: nothing was planned
-  std::vector<std::string> changed_sections;  // names, for the second opinion
 };
 
 // Errors: refused (not a linked x86-64 file, notes that cannot follow, no room), internal.
