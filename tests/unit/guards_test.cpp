@@ -164,6 +164,10 @@ TEST_CASE("guards: what is not understood is refused") {
   // lea; mov %rbx,0x4000(%rip): the address is kept
   check_refused(program("48 8d 1d f9 1f 00 00 66 83 3b 00 48 89 1d ee 2f 00 00 90 c3", 0x1012),
                 "the counter's address is used for more than checks");
+  // The same of a copy: lea to %rsi; cmpw; mov %rsi,%rbx; mov %rbx,0x4000(%rip)
+  check_refused(
+      program("48 8d 35 f9 1f 00 00 66 83 3e 00 48 89 f3 48 89 1d eb 2f 00 00 90 c3", 0x1015),
+      "the counter's address is used for more than checks");
   // lea to %rdi; call: it is an argument
   check_refused(program("48 8d 3d f9 1f 00 00 e8 00 00 00 00 90 c3", 0x100c),
                 "the counter's address is passed on");

@@ -179,7 +179,6 @@ class FunctionUses {
     CodePiece piece;
     piece.code = std::span(flow_.code).first(own_code());
     piece.arrivals = arrivals_;
-    piece.entered_by_calls = flow_.function.from_symbol && !names_a_part(flow_.function.name);
     return piece;
   }
 
@@ -197,9 +196,7 @@ class FunctionUses {
     if (!flow_.complete) return false;
     const auto found = origins(code, *code.memory->base);
     return !found.empty() && std::ranges::all_of(found, [&](const ValueOrigin& origin) {
-      // What a caller passes has its origin at the first instruction.
-      const bool passed = origin.at == 0 && origin.kind != ValueOrigin::Kind::constant;
-      return origin.kind != ValueOrigin::Kind::unknown && !passed &&
+      return origin.kind != ValueOrigin::Kind::unknown &&
              followed_.contains(code_of(origin).address.value);
     });
   }
@@ -209,11 +206,12 @@ class FunctionUses {
     const auto found = origins(code, reg);
     return std::ranges::any_of(found, [&](const ValueOrigin& origin) {
       const CodeInstruction& source = code_of(origin);
-      // An unknown origin may also be where the search ended.
-      const bool value = origin.kind != ValueOrigin::Kind::unknown ||
-                         (source.address != code.address && (source.writes & (1U << reg)) != 0);
-      const bool passed = origin.at == 0 && origin.kind == ValueOrigin::Kind::pointer;
-      return value && (passed || !taken_.contains(source.address.value));
+      // An unknown origin may also be where the search ended; at the first instruction it is what a
+      // caller passes.
+      const bool written = origin.at == 0 || (source.writes & (1U << reg)) != 0;
+      const bool value =
+          origin.kind != ValueOrigin::Kind::unknown || (source.address != code.address && written);
+      return value && !taken_.contains(source.address.value);
     });
   }
 
