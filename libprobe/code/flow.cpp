@@ -91,6 +91,8 @@ struct FlowReader::State {
   CodeRanges ranges;
   std::vector<VirtAddr> sites;      // sorted
   std::vector<Function> functions;  // by start
+  std::vector<std::size_t>
+      holder;  // of each site, in `functions`; their number where there is none
   References references;
   std::uint64_t budget{};
 
@@ -115,17 +117,31 @@ bool behind_prefixes(const CodeInstruction& code, VirtAddr address) {
   return address.value - code.address.value <= code.encoding.opcode_at && code.locked;
 }
 
-std::vector<Function> functions_of(const ElfFile& file, std::span<const VirtAddr> sites) {
+// The function of each site, and these functions by start. Where they overlap, as those of symbols
+// without a size do, the lookup knows which one has the site.
+struct FoundFunctions {
+  std::vector<Function> functions;
+  std::vector<std::size_t> holder;
+};
+
+FoundFunctions functions_of(const ElfFile& file, std::span<const VirtAddr> sites) {
   std::vector<CodeAddress> asked;
   for (const VirtAddr site : sites) asked.push_back({site, 0});
-  std::vector<Function> functions;
-  for (auto& function : find_functions(file, asked).functions)
-    if (function) functions.push_back(std::move(*function));
+  const auto of_site = find_functions(file, asked).functions;
+  FoundFunctions found;
+  for (const auto& function : of_site)
+    if (function) found.functions.push_back(*function);
   const auto key = [](const Function& f) { return std::pair(f.start, f.size); };
-  std::ranges::sort(functions, {}, key);
+  std::ranges::sort(found.functions, {}, key);
   const auto same = [&](const Function& a, const Function& b) { return key(a) == key(b); };
-  functions.erase(std::unique(functions.begin(), functions.end(), same), functions.end());
-  return functions;
+  found.functions.erase(std::unique(found.functions.begin(), found.functions.end(), same),
+                        found.functions.end());
+  for (const auto& function : of_site) {
+    const auto at = function ? std::ranges::lower_bound(found.functions, key(*function), {}, key)
+                             : found.functions.end();
+    found.holder.push_back(static_cast<std::size_t>(at - found.functions.begin()));
+  }
+  return found;
 }
 
 AddressRanges ranges_of(std::span<const Function> functions) {
@@ -141,14 +157,10 @@ AddressRanges ranges_of(std::span<const Function> functions) {
 }  // namespace
 
 const Function* FlowReader::State::function_of(VirtAddr site) const {
-  if (!std::ranges::binary_search(sites, site)) return nullptr;
-  // Functions may nest where symbols do: the last to start that holds the site.
-  auto after = std::ranges::upper_bound(functions, site, {}, &Function::start);
-  for (unsigned looked = 0; after != functions.begin() && looked < 64; ++looked) {
-    --after;
-    if (in_range(site.value, after->start.value, after->size.value)) return &*after;
-  }
-  return nullptr;
+  const auto at = std::ranges::lower_bound(sites, site);
+  if (at == sites.end() || *at != site) return nullptr;
+  const std::size_t index = holder[static_cast<std::size_t>(at - sites.begin())];
+  return index == functions.size() ? nullptr : &functions[index];
 }
 
 // A symbol names it as a whole function, or something calls it or takes its address.
@@ -169,6 +181,9 @@ void FlowReader::State::add_padding(FunctionFlow& flow) const {
       last = std::min(last, fde.start.value);
   for (const Reference& r : references.into(end, VirtAddr{last}))
     last = std::min(last, r.target.value);
+  // A note names it, rightly or not: it stays what it is.
+  const auto site = std::ranges::lower_bound(sites, end);
+  if (site != sites.end()) last = std::min(last, site->value);
   VirtAddr at = end;
   while (at.value < last) {
     const auto code = ranges.decode_at(at);
@@ -222,11 +237,12 @@ Result<FlowReader> FlowReader::open(const ElfFile& file, std::span<const VirtAdd
   std::vector<VirtAddr> sorted(sites.begin(), sites.end());
   std::ranges::sort(sorted);
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-  std::vector<Function> functions = functions_of(file, sorted);
-  References references = find_references(file, ranges_of(functions));
-  return FlowReader(std::make_unique<State>(State{
-      &file, std::move(*ranges), std::move(sorted), std::move(functions), std::move(references),
-      checked_mul(file.source().size(), kBudget).value_or(~std::uint64_t{0})}));
+  FoundFunctions found = functions_of(file, sorted);
+  References references = find_references(file, ranges_of(found.functions));
+  return FlowReader(std::make_unique<State>(
+      State{&file, std::move(*ranges), std::move(sorted), std::move(found.functions),
+            std::move(found.holder), std::move(references),
+            checked_mul(file.source().size(), kBudget).value_or(~std::uint64_t{0})}));
 }
 
 Result<FunctionFlow> FlowReader::function_of(VirtAddr site) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/code/flow.hpp"
@@ -84,10 +85,15 @@ class SledComparer {
       return lookup(sled_of_site_, at) ? std::optional(at) : std::nullopt;
     };
     const SledOf sled_of = [&](VirtAddr at) { return lookup(site_of_sled_, at); };
+    // Only live sites get sleds. Another one may stand in what two functions claim.
+    std::set<VirtAddr> left_alone;
+    for (const Probe& probe : old_probes_.probes) {
+      if (probe.verdict != Verdict::live) left_alone.insert(probe.site);
+    }
     // A function is decoded once, however many sites it has.
     VirtAddr compared_to{};
     for (const VirtAddr site : sites) {
-      if (site < compared_to) continue;
+      if (site < compared_to || left_alone.contains(site)) continue;
       const auto flow = flows->function_of(site);
       if (!flow) continue;
       compared_to = flow->end();
