@@ -177,12 +177,13 @@ class FunctionComparer {
   [[nodiscard]] bool is_substituted(VirtAddr at) const {
     return substitutions_.expected && substitutions_.expected(at);
   }
-  // Where an instruction must be one for what stands for it, four bytes that happen to hold an
-  // address in it are no target.
+  // Where an instruction must be one for what stands for it, neither four bytes that happen to hold
+  // an address in it are a target nor bytes around the function that look like a jump.
   [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
     for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
          it != flow_.targets.end() && it->address < code.end(); ++it) {
-      if (it->kinds != kTargetWord || !is_substituted(code.address)) return true;
+      const bool certain = (it->kinds & ~(kTargetWord | kTargetForeign)) != 0;
+      if (certain || !is_substituted(code.address)) return true;
     }
     return false;
   }

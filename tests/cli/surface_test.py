@@ -34,9 +34,9 @@ OPTIONS = {
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
             "--skip", "--from-debug", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
-    "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo"],
-    "guards": [*OUTPUT, *IN_PLACE, "--to"],
-    "relativize": [*OUTPUT, *IN_PLACE],
+    "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo", "--second-opinion"],
+    "guards": [*OUTPUT, *IN_PLACE, "--to", "--second-opinion"],
+    "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
     "verify": [*OUTPUT, "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
                "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:

@@ -164,6 +164,10 @@ TEST_CASE("guards: what is not understood is refused") {
   // lea; mov %rbx,0x4000(%rip): the address is kept
   check_refused(program("48 8d 1d f9 1f 00 00 66 83 3b 00 48 89 1d ee 2f 00 00 90 c3", 0x1012),
                 "the counter's address is used for more than checks");
+  // The same of a copy: lea to %rsi; cmpw; mov %rsi,%rbx; mov %rbx,0x4000(%rip)
+  check_refused(
+      program("48 8d 35 f9 1f 00 00 66 83 3e 00 48 89 f3 48 89 1d eb 2f 00 00 90 c3", 0x1015),
+      "the counter's address is used for more than checks");
   // lea to %rdi; call: it is an argument
   check_refused(program("48 8d 3d f9 1f 00 00 e8 00 00 00 00 90 c3", 0x100c),
                 "the counter's address is passed on");
@@ -176,6 +180,44 @@ TEST_CASE("guards: what is not understood is refused") {
   // movabs 0x3000,%al
   check_refused(program("a0 00 30 00 00 00 00 00 00 90 c3", 0x1009, ET_EXEC),
                 "an instruction that is not understood");
+}
+
+TEST_CASE("guards: what becomes of an address that no check needs any more") {
+  struct Case {
+    const char* code;
+    unsigned site;
+  };
+  // The check of lea 0x3000(%rip),%rsi; cmpw $0,(%rsi) is rewritten wherever %rsi goes then:
+  for (
+      const Case& c : {
+          // into the frame and back, up to the probe: je 1f; mov %rsi,(%rsp); call 1f;
+          // mov (%rsp),%rsi; nop; 1: ret
+          Case{
+              "48 8d 35 f9 1f 00 00 66 83 3e 00 74 0e 48 89 34 24 e8 05 00 00 00 48 8b 34 24 90 c3",
+              0x101a},
+          // left over at a call, and copied: mov %rsi,%rbx; call; cmpw $0,(%rbx); je; nop; ret
+          Case{"48 8d 35 f9 1f 00 00 66 83 3e 00 48 89 f3 e8 07 00 00 00 66 83 3b 00 74 01 90 c3",
+               0x1019},
+          // overwritten: xor %esi,%esi; mov %esi,%eax; nop; ret
+          Case{"48 8d 35 f9 1f 00 00 66 83 3e 00 0f 94 c0 31 f6 89 f0 90 c3", 0x1012},
+          // read for another value that another path leaves there: test %edi,%edi; je 1f;
+          // lea; cmpw; sete %al; jmp 2f; 1: mov %rdi,%rsi; 2: mov %rsi,%rax; nop; ret
+          Case{
+              "85 ff 74 10 48 8d 35 f5 1f 00 00 66 83 3e 00 0f 94 c0 eb 03 48 89 fe 48 8b 06 90 c3",
+              0x101a},
+      }) {
+    CAPTURE(c.code);
+    const Rewritten all = rewrite(program(c.code, c.site));
+    REQUIRE(reasons(all).empty());
+    CHECK(verify(all.before, all.after).empty());
+  }
+  // A check through the word of the frame: je 1f; mov %rsi,(%rsp); call 1f; mov (%rsp),%rsi;
+  // cmpw $0,(%rsi); je 1f; nop; 1: ret
+  check_refused(
+      program("48 8d 35 f9 1f 00 00 66 83 3e 00 74 14 48 89 34 24 e8 0b 00 00 00 48 8b 34 "
+              "24 66 83 3e 00 74 01 90 c3",
+              0x1020),
+      "a check through an address kept in memory");
 }
 
 TEST_CASE("guards: one use that is not understood keeps all others of the counter") {
@@ -192,6 +234,13 @@ TEST_CASE("guards: a word of data that holds the address") {
   AuditFile file = program(kCompare, 0x100a, ET_EXEC);
   store_uint(file.counter_bytes, 8, 4, std::endian::little, kCounter);
   check_refused(file, "a word of data holds the counter's address");
+}
+
+TEST_CASE("guards: program headers that are loaded hold the address of a segment") {
+  AuditFile file = program(kCompare, 0x100a, ET_EXEC);
+  file.more_segments = {
+      {.flags = PF_R, .offset = 0, .vaddr = 0x10000, .filesz = 0x200, .memsz = 0x200}};
+  CHECK(reasons(rewrite(file)).empty());
 }
 
 TEST_CASE("guards: bytes that look like a use and are none") {

@@ -80,7 +80,8 @@ class CounterScan {
       if (!word && r.kind != ReferenceKind::relocation) continue;
       const auto counter = counter_in(r.target, 1);
       const Section* section = file_.section_containing(r.source);
-      if (!counter || (word && (is_code(r.source) || is_table(section)))) continue;
+      if (!counter || (word && (is_code(r.source) || is_table(section) || is_header(r.source))))
+        continue;
       const bool slot = section != nullptr && counters_[*counter] == r.target &&
                         (section->name == ".got" || section->name == ".got.plt");
       if (slot) {
@@ -95,6 +96,14 @@ class CounterScan {
   [[nodiscard]] bool is_code(VirtAddr at) const {
     const Section* section = file_.section_containing(at);
     return section != nullptr && section->executable();
+  }
+  // The ELF header and the program headers are loaded with the code of many programs.
+  [[nodiscard]] bool is_header(VirtAddr at) const {
+    constexpr std::uint64_t kHeader = 64;  // Elf64_Ehdr
+    const auto offset = file_.offset_of(at);
+    const ElfHeader& h = file_.header();
+    return offset && (offset->value < kHeader || in_range(offset->value, h.phoff.value,
+                                                          file_.segments().size() * h.phentsize));
   }
   static bool is_table(const Section* section) {
     return section != nullptr &&

@@ -142,11 +142,12 @@ class FunctionUses {
     return "more is read from the flags than whether the counter is 0";
   }
 
-  // Four bytes that happen to hold an address are none: where the instruction ends is known.
+  // Neither four bytes that happen to hold an address nor bytes that look like a jump of code
+  // around the function are one: the instruction is known by what it refers to.
   [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
     for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
          it != flow_.targets.end() && it->address < code.end(); ++it) {
-      if (it->kinds != kTargetWord) return true;
+      if ((it->kinds & ~(kTargetWord | kTargetForeign)) != 0) return true;
     }
     return false;
   }
@@ -205,9 +206,11 @@ class FunctionUses {
     const auto found = origins(code, reg);
     return std::ranges::any_of(found, [&](const ValueOrigin& origin) {
       const CodeInstruction& source = code_of(origin);
-      // An unknown origin may also be where the search ended.
-      const bool value = origin.kind != ValueOrigin::Kind::unknown ||
-                         (source.address != code.address && (source.writes & (1U << reg)) != 0);
+      // An unknown origin may also be where the search ended; at the first instruction it is what a
+      // caller passes.
+      const bool written = origin.at == 0 || (source.writes & (1U << reg)) != 0;
+      const bool value =
+          origin.kind != ValueOrigin::Kind::unknown || (source.address != code.address && written);
       return value && !taken_.contains(source.address.value);
     });
   }
