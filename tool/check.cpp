@@ -41,8 +41,7 @@ void ask_second_opinion(const std::filesystem::path& before, const std::filesyst
 // cannot; and counters, which may be preset.
 void add_compared_sections(const ElfFile& file, std::vector<std::string>& names) {
   for (const Section& section : file.sections()) {
-    const bool follows = section.name == ".eh_frame_hdr" || section.type == SHT_SYMTAB;
-    if (section.executable() || follows) names.push_back(section.name);
+    if (section.executable() || section.name == ".eh_frame_hdr") names.push_back(section.name);
   }
   for (const Probe& probe : read_probes(file).probes) {
     const Section* counters = file.section_containing(probe.semaphore);
@@ -75,6 +74,8 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
                              .more_room = code || gained_index(before, *result)};
     expected.sections.insert(expected.sections.end(), check.changed_sections.begin(),
                              check.changed_sections.end());
+    // Symbols follow what made room; each is compared.
+    if (expected.more_room) expected.sections.emplace_back(".symtab");
     if (code) add_compared_sections(before, expected.sections);
     ask_second_opinion(before_path, after, expected, check, terminal, findings);
   } else {
