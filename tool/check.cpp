@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "libprobe/verify/compare_sleds.hpp"
+#include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
 #include "tool/elf_input.hpp"
@@ -53,6 +54,10 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
   // LIEF compares what a file holds, and sleds add code: compare() follows it, LIEF cannot.
   if (has_sleds(*result) != has_sleds(before)) {
     terminal.detail("second opinion not asked: sleds are compared instruction by instruction");
+    return findings;
+  }
+  if (check.options.notes_from == nullptr && is_upgraded(before, *result)) {
+    terminal.detail("second opinion not asked: relocations that are gone are compared one by one");
     return findings;
   }
   if (check.second_opinion == SecondOpinionMode::always ||

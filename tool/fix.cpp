@@ -13,6 +13,7 @@
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
+#include "libprobe/rewrite/legacy/upgrade.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -188,6 +189,33 @@ Result<Planned> plan_from_debug_file(const FixCommandOptions& options, Input inp
   return Planned{std::move(input), std::move(probes), std::move(restored->fix), std::move(*debug)};
 }
 
+// --build-id=new, where anything changes.
+Result<void> renew_id(const ElfFile& file, bool wanted, FixPlan& fix) {
+  if (!wanted || fix.plan.empty()) return {};
+  if (auto renewed = renew_build_id(fix.plan, file); !renewed) {
+    return tl::unexpected(renewed.error());
+  }
+  fix.changed_sections.emplace_back(".note.gnu.build-id");
+  return {};
+}
+
+// The records are read together or not at all: -p does not choose among them.
+bool wants_upgrade(const FixCommandOptions& options, const RepairChoice& choice) {
+  return options.upgrade && options.common.patterns.empty() && choice.wants(repair::legacy_record);
+}
+
+Result<Planned> plan_upgraded(Input input, const LegacyProbes& legacy, const FixOptions& options,
+                              bool build_id) {
+  auto upgrade = plan_upgrade(input.file, legacy, options);
+  if (!upgrade) return tl::unexpected(upgrade.error());
+  ProbeFile probes;
+  probes.probes = std::move(upgrade->probes);
+  if (auto done = renew_id(input.file, build_id, upgrade->fix); !done) {
+    return tl::unexpected(done.error());
+  }
+  return Planned{std::move(input), std::move(probes), std::move(upgrade->fix), std::nullopt};
+}
+
 Result<Planned> plan_file(const FixCommandOptions& options) {
   const auto choice = RepairChoice::of(options.only, options.skip);
   if (!choice) return tl::unexpected(choice.error());
@@ -205,16 +233,19 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
       return selected(options.common.patterns, probe.note);
     };
   }
+  if (wants_upgrade(options, *choice)) {
+    const LegacyProbes legacy = read_legacy(file);
+    if (legacy.found())
+      return plan_upgraded(std::move(*input), legacy, fix_options, options.new_build_id);
+  }
   auto fix = plan_fix(file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());
   // -p narrows the work to some probes; what is wrong with others is not asked.
   if (options.common.patterns.empty()) {
     refuse_the_rest(*fix, file, probes, *choice);
   }
-  if (options.new_build_id && !fix->plan.empty()) {
-    auto renewed = renew_build_id(fix->plan, file);
-    if (!renewed) return tl::unexpected(renewed.error());
-    fix->changed_sections.emplace_back(".note.gnu.build-id");
+  if (auto done = renew_id(file, options.new_build_id, *fix); !done) {
+    return tl::unexpected(done.error());
   }
   return Planned{std::move(*input), std::move(probes), std::move(*fix), std::nullopt};
 }

@@ -197,6 +197,10 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                    "also remove notes that are not proven dangling");
   command.add_flag("--respell", options.respell,
                    "write arguments in the spelling that most tracers read");
+  command.add_flag(
+      "--upgrade,!--no-upgrade", options.upgrade,
+      "write notes for the records of SystemTap up to 1.3, in a file without notes (the "
+      "default)");
   add_repairs(command, "--only", options.only, "make these repairs and no others");
   add_repairs(command, "--skip", options.skip, "make all repairs but these");
   command
@@ -213,7 +217,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                                      "bring back the notes that a strip deleted, from the separate "
                                      "debug file or the unstripped twin")
                          ->type_name("DEBUG");
-  for (const char* other : {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell"}) {
+  for (const char* other :
+       {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell", "--upgrade"}) {
     from_debug->excludes(other);
   }
   add_second_opinion(command, options.second_opinion);

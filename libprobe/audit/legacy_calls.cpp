@@ -27,12 +27,6 @@ constexpr std::size_t kMostSteps = 4096;
 constexpr std::array<std::uint64_t, 2> kCallNumbers{0x6c, 0xbead};
 constexpr std::array kCallForms{LegacyForm::kprobe1, LegacyForm::utrace1, LegacyForm::kprobe2};
 
-std::optional<LegacyForm> form_of(std::uint64_t magic) {
-  const auto found =
-      std::ranges::find_if(kCallForms, [&](LegacyForm form) { return magic_of(form) == magic; });
-  return found == kCallForms.end() ? std::nullopt : std::optional(*found);
-}
-
 // call rel32 at any offset of executable bytes, whose target is syscall().
 std::vector<VirtAddr> possible_calls(const ElfFile& file, const SyscallTargets& targets) {
   constexpr std::byte kCall{0xe8};
@@ -95,12 +89,11 @@ class CallReader {
 
   void read(const FunctionFlow& flow, std::span<const VirtAddr> sites) {
     const auto arrivals = arrivals_of(flow);
-    OriginFinder origins(CodePiece{.file = &file_,
-                                   .code = flow.code,
-                                   .arrivals = arrivals,
-                                   .entered_by_calls = false,
-                                   .parts = {},
-                                   .may_be_case = {}});
+    CodePiece piece;  // outlives the finder
+    piece.file = &file_;
+    piece.code = flow.code;
+    piece.arrivals = arrivals;
+    OriginFinder origins(piece);
     for (const VirtAddr site : sites) read(flow, origins, site);
   }
 
@@ -110,10 +103,10 @@ class CallReader {
     if (call == nullptr || call->kind != InstructionKind::call) return;  // bytes of another one
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto magic = constant(origins, at, kRdx);
-    const auto form = magic ? form_of(*magic) : std::nullopt;
+    const auto form = magic ? form_of_magic(*magic) : std::nullopt;
     if (!form) return;  // another use of syscall()
     const auto number = constant(origins, at, kRdi);
-    if (!number || std::ranges::find(kCallNumbers, *number) == kCallNumbers.end()) {
+    if (!number || !is_call_number(*number)) {
       return refuse(site, "", "the number of the call is none of the headers'");
     }
     const auto name_at = constant(origins, at, kRsi);
@@ -161,35 +154,6 @@ class CallReader {
     constexpr std::uint64_t kMostArguments = 11;
     if (!same || first.count > kMostArguments) return std::nullopt;
     return found->second.front();
-  }
-
-  // The macro drops the result. (Where control leaves the function it is dropped as well: nobody
-  // passes on the result of a probe.)
-  static bool result_used(const FunctionFlow& flow, std::size_t call) {
-    std::vector<std::size_t> open{call + 1};
-    std::set<std::size_t> seen;
-    while (!open.empty()) {
-      const std::size_t at = open.back();
-      open.pop_back();
-      if (at >= flow.code.size() || !seen.insert(at).second) continue;
-      if (seen.size() > kMostSteps) return true;
-      const CodeInstruction& code = flow.code[at];
-      if (code.opaque) return true;
-      const bool is_call = code.kind == InstructionKind::call;
-      if (is_call || code.kind == InstructionKind::ret || code.kind == InstructionKind::trap ||
-          sets_rax(code)) {
-        continue;
-      }
-      if ((code.reads & (1U << kRax)) != 0) return true;
-      if (code.kind == InstructionKind::indirect_call) continue;
-      if (code.kind == InstructionKind::indirect_jump) return true;
-      if (code.target) {
-        const CodeInstruction* target = flow.at(*code.target);
-        if (target != nullptr) open.push_back(static_cast<std::size_t>(target - flow.code.data()));
-      }
-      if (!code.ends_block()) open.push_back(at + 1);
-    }
-    return false;
   }
 
   void refuse(VirtAddr site, std::string name, std::string reason) {
@@ -264,6 +228,45 @@ bool SyscallTargets::has(VirtAddr target) const {
                            code->reads == 0 && code->writes == kR11);
     if (!harmless) return false;
     at = code->end();
+  }
+  return false;
+}
+
+std::optional<LegacyForm> form_of_magic(std::uint64_t magic) {
+  const auto found =
+      std::ranges::find_if(kCallForms, [&](LegacyForm form) { return magic_of(form) == magic; });
+  return found == kCallForms.end() ? std::nullopt : std::optional(*found);
+}
+
+bool is_call_number(std::uint64_t number) {
+  return std::ranges::find(kCallNumbers, number) != kCallNumbers.end();
+}
+
+bool result_used(const FunctionFlow& flow, std::size_t call) {
+  std::vector<std::size_t> open{call + 1};
+  std::set<std::size_t> seen;
+  while (!open.empty()) {
+    const std::size_t at = open.back();
+    open.pop_back();
+    if (at >= flow.code.size() || !seen.insert(at).second) continue;
+    if (seen.size() > kMostSteps) return true;
+    const CodeInstruction& code = flow.code[at];
+    if (code.opaque) return true;
+    const bool is_call = code.kind == InstructionKind::call;
+    if (is_call || code.kind == InstructionKind::ret || code.kind == InstructionKind::trap ||
+        sets_rax(code)) {
+      continue;
+    }
+    // A long nop names registers and reads none.
+    const bool nop = code.kind == InstructionKind::nop;
+    if (!nop && (code.reads & (1U << kRax)) != 0) return true;
+    if (code.kind == InstructionKind::indirect_call) continue;
+    if (code.kind == InstructionKind::indirect_jump) return true;
+    if (code.target) {
+      const CodeInstruction* target = flow.at(*code.target);
+      if (target != nullptr) open.push_back(static_cast<std::size_t>(target - flow.code.data()));
+    }
+    if (!code.ends_block()) open.push_back(at + 1);
   }
   return false;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/code/flow.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/notes/legacy.hpp"
 
@@ -29,9 +30,18 @@ struct LegacyCalls {
   std::vector<LegacyCallRefusal> refused;
 };
 
-// What syscall() is given in the third place, and the arguments, where a record has that many: one
-// is passed itself, more are an array of words.
+// The arguments of a note at the call, where the record has that many: one is passed itself, more
+// are an array of words (SystemTap 1.0 to 1.3, sys/sdt.h and sdt_kprobe_var_expanding_visitor).
 [[nodiscard]] std::string call_arguments(std::uint64_t count);
+
+// May the result of the call, by its index in flow.code, be used? The macros drop it. (Where control
+// leaves the function it is dropped as well: nobody passes on the result of a probe.)
+[[nodiscard]] bool result_used(const FunctionFlow& flow, std::size_t call);
+
+// What syscall() is called with by the headers: the form of the magic number, and whether the
+// number of the call is one of theirs.
+[[nodiscard]] std::optional<LegacyForm> form_of_magic(std::uint64_t magic);
+[[nodiscard]] bool is_call_number(std::uint64_t number);
 
 // x86-64. Never fails: what is not recognised whole is in `refused`.
 [[nodiscard]] LegacyCalls find_legacy_calls(const ElfFile& file, const LegacyScan& scan);

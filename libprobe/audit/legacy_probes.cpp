@@ -38,6 +38,7 @@ class RecordProbes {
   RecordProbes(const ElfFile& file, LegacyProbes& out) : file_(file), out_(out) {}
 
   void run() {
+    read_counters();
     const auto& records = out_.scan.records;
     std::multimap<std::size_t, const LegacyCall*> calls;
     for (const LegacyCall& call : out_.calls.calls) calls.emplace(call.record, &call);
@@ -64,9 +65,31 @@ class RecordProbes {
  private:
   void add(std::size_t record, ProbeFile& to, std::vector<std::size_t>& records,
            std::string arguments) {
-    to.probes.push_back(
-        probe_of(file_, *out_.scan.section, out_.scan.records[record], std::move(arguments)));
+    Probe probe =
+        probe_of(file_, *out_.scan.section, out_.scan.records[record], std::move(arguments));
+    if (probe.semaphore.value == 0 && out_.scan.records[record].provider.empty()) {
+      const auto counter = counters_.find(probe.note.name);
+      if (counter != counters_.end()) probe.semaphore = probe.note.semaphore = counter->second;
+    }
+    to.probes.push_back(std::move(probe));
     records.push_back(record);
+  }
+
+  // The forms 1 do not say where their counters are; SystemTap looks for the symbol.
+  void read_counters() {
+    constexpr std::string_view kEnd = "_semaphore";
+    for (const Section& table : file_.sections()) {
+      if (!table.holds_symbols()) continue;
+      const auto symbols = file_.symbol_table(table);
+      if (!symbols) continue;
+      for (std::uint32_t i = 1; i < symbols->size(); ++i) {
+        const Symbol symbol = symbols->at(i);
+        if (!symbol.in_section() || symbol.shndx != out_.scan.section->index) continue;
+        const std::string_view name = symbols->name(symbol);
+        if (!name.ends_with(kEnd)) continue;
+        counters_.emplace(name.substr(0, name.size() - kEnd.size()), symbol.value);
+      }
+    }
   }
 
   void add_call(std::size_t record, const LegacyCall& call) {
@@ -113,6 +136,7 @@ class RecordProbes {
 
   const ElfFile& file_;
   LegacyProbes& out_;
+  std::map<std::string, VirtAddr, std::less<>> counters_;  // by the probe's name
   ProbeFile nop_sites_, call_sites_;
   std::vector<std::size_t> nop_records_, call_records_;
   std::map<std::pair<LegacyForm, std::string>, bool> named_;

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "libprobe/rewrite/compose.hpp"
 #include "libprobe/rewrite/file_ranges.hpp"
 #include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
@@ -297,7 +298,7 @@ class Restorer {
     if (!after) return tl::unexpected(after.error());
     auto fix = plan_fix(*after, read_probes(*after), {});
     if (!fix) return tl::unexpected(fix.error());
-    auto plan = compose(*source, fix->plan);
+    auto plan = compose(file_.source(), notes_, fix->plan);
     if (!plan) return tl::unexpected(plan.error());
     // Indices of probes in it are those of the restored ones.
     fix->plan = std::move(*plan);
@@ -307,64 +308,6 @@ class Restorer {
     }
     result_.fix = std::move(*fix);
     return {};
-  }
-
-  // notes_ and then `second`, which was made for its output `between`, as one plan.
-  [[nodiscard]] Result<Plan> compose(const ByteSource& between, const Plan& second) const {
-    auto output = apply(second, between);
-    if (!output) return tl::unexpected(output.error());
-    const std::uint64_t size = file_.source().size();
-    if (auto done = clear_unclaimed(*output, size); !done) return tl::unexpected(done.error());
-    std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> ranges;  // start -> end, why
-    for (const Plan* plan : {&notes_, &second}) {
-      for (const Edit& edit : plan->edits()) {
-        const std::uint64_t end =
-            std::min<std::uint64_t>(size, edit.offset.value + edit.after.size());
-        if (edit.offset.value >= end) continue;
-        auto& range = ranges[edit.offset.value];
-        range = {std::max(range.first, end), edit.why};
-      }
-    }
-    Plan plan;
-    std::uint64_t at = 0;  // what lies before it is planned
-    for (const auto& [start, range] : ranges) {
-      const std::uint64_t begin = std::max(at, start);
-      if (begin >= range.first) continue;
-      at = range.first;
-      auto done =
-          plan.replace(file_.source(), FileOffset{begin}, part(*output, begin, at), range.second);
-      if (!done) return tl::unexpected(done.error());
-    }
-    std::string whys;
-    for (const Plan* each : {&notes_, &second}) {
-      for (const std::string& text : each->appended_why()) {
-        whys += (whys.empty() ? "" : "; ") + text;
-      }
-    }
-    const auto appended =
-        plan.append(file_.source(), part(*output, size, output->size()), Size{1}, whys);
-    if (!appended) return tl::unexpected(appended.error());
-    return plan;
-  }
-
-  // The headers and names that the first plan appended and the second one appended anew.
-  static Result<void> clear_unclaimed(Bytes& output, std::uint64_t from) {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-    {
-      const auto file = ElfFile::open(borrowed_source(output));
-      if (!file) return tl::unexpected(file.error());
-      ranges = FileRanges(*file).unclaimed(from);
-    }
-    for (const auto& [begin, end] : ranges) {
-      std::fill(output.begin() + static_cast<std::ptrdiff_t>(begin),
-                output.begin() + static_cast<std::ptrdiff_t>(end), std::byte{0});
-    }
-    return {};
-  }
-
-  static Bytes part(const Bytes& bytes, std::uint64_t begin, std::uint64_t end) {
-    return {bytes.begin() + static_cast<std::ptrdiff_t>(begin),
-            bytes.begin() + static_cast<std::ptrdiff_t>(end)};
   }
 
   const ElfFile& file_;

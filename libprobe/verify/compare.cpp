@@ -13,6 +13,7 @@
 #include "libprobe/verify/allowed.hpp"
 #include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
+#include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -47,7 +48,14 @@ void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMat
                    const CompareOptions& options, std::vector<Finding>& out) {
   const std::uint64_t end = before.source().size();
   std::uint64_t at = 0;
-  for (const Range& range : allowed_ranges(before, after, match, options.allow_new_build_id)) {
+  auto ranges = allowed_ranges(before, after, match, options.allow_new_build_id);
+  if (options.elsewhere != nullptr) {
+    for (const auto& [offset, size] : options.elsewhere->bytes) {
+      ranges.push_back({offset.value, offset.value + size.value});
+    }
+    std::ranges::sort(ranges, {}, &Range::begin);
+  }
+  for (const Range& range : ranges) {
     // An empty section may state any offset.
     const std::uint64_t begin = std::min(range.begin, end);
     if (begin > at && !same_bytes(before, after, at, begin, out)) return;
@@ -217,6 +225,9 @@ void compare_restored(const ProbeFile& debug, const ProbeFile& after, std::vecto
 std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
                              const CompareOptions& options) {
   if (has_sleds(after) && !has_sleds(before)) return compare_sleds(before, after);
+  if (options.elsewhere == nullptr && options.notes_from == nullptr && is_upgraded(before, after)) {
+    return compare_upgrade(before, after, options);
+  }
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);
@@ -226,7 +237,7 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
     compare_restored(read_probes(*options.notes_from), now, out);
-  } else {
+  } else if (options.elsewhere == nullptr) {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }
   compare_note_bytes(before, old, after, now, out);
