@@ -9,6 +9,7 @@
 
 #include "libprobe/code/decoder.hpp"
 #include "libprobe/code/flow.hpp"
+#include "libprobe/code/true_branches.hpp"
 #include "libprobe/code/value_origin.hpp"
 #include "libprobe/elf/dynamic_tables.hpp"
 
@@ -104,6 +105,9 @@ class CallReader {
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto magic = constant(origins, at, kRdx);
     const auto form = magic ? form_of_magic(*magic) : std::nullopt;
+    if (!form && passes_magic(origins, at)) {
+      return refuse(site, "", "control may arrive at it from elsewhere");
+    }
     if (!form) return;  // another use of syscall()
     const auto number = constant(origins, at, kRdi);
     if (!number || !is_call_number(*number)) {
@@ -131,6 +135,13 @@ class CallReader {
     };
     if (found.empty() || !std::ranges::all_of(found, same)) return std::nullopt;
     return found[0].address.value;
+  }
+
+  // On some path it is a probe's call.
+  static bool passes_magic(OriginFinder& origins, std::size_t at) {
+    return std::ranges::any_of(origins.origins(at, kRdx), [](const ValueOrigin& origin) {
+      return origin.kind == ValueOrigin::Kind::constant && form_of_magic(origin.address.value);
+    });
   }
 
   [[nodiscard]] std::string text_at(VirtAddr address) const {
@@ -290,13 +301,15 @@ LegacyCalls find_legacy_calls(const ElfFile& file, const LegacyScan& scan) {
   const auto sites = possible_calls(file, targets);
   const auto flows = FlowReader::open(file, sites);
   if (!flows) return result;
+  TrueBranches branches(file, flows->functions());
   CallReader reader(file, scan, result);
   for (std::size_t i = 0; i < sites.size();) {
-    const auto flow = flows->function_of(sites[i]);
+    auto flow = flows->function_of(sites[i]);
     if (!flow) {
       ++i;
       continue;
     }
+    branches.keep(*flow);
     std::size_t next = i + 1;
     while (next < sites.size() && sites[next] < flow->end()) ++next;
     reader.read(*flow, std::span(sites).subspan(i, next - i));

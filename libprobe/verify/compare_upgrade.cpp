@@ -11,6 +11,7 @@
 
 #include "libprobe/audit/legacy_probes.hpp"
 #include "libprobe/code/flow.hpp"
+#include "libprobe/code/true_branches.hpp"
 #include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/verify/compare_dynamic.hpp"
@@ -148,13 +149,16 @@ class UpgradeComparer {
     std::ranges::sort(sites);
     const auto flows = FlowReader::open(before_, sites);
     const SyscallTargets targets(before_);
+    std::optional<TrueBranches> branches;
+    if (flows) branches.emplace(before_, flows->functions());
     std::map<VirtAddr, std::string> whys;
     for (std::size_t i = 0; flows && i < sites.size();) {
-      const auto flow = flows->function_of(sites[i]);
+      auto flow = flows->function_of(sites[i]);
       if (!flow || !flow->complete) {
         whys[sites[i++]] = "its function is not understood";
         continue;
       }
+      branches->keep(*flow);
       const ConstantRegisters registers(*flow);
       do {
         whys[sites[i]] = why_no_call(*flow, registers, targets, sites[i]);

@@ -31,8 +31,8 @@ FORMS = {"uprobe1": (1, 0), "uprobe2": (2, 0), "uprobe2-counters": (2, 1), "kpro
 LINKERS = {"bfd": "-fuse-ld=bfd", "gold": "-fuse-ld=gold", "lld14": "-fuse-ld=lld",
            "lld19": "-fuse-ld=lld", "mold": "-fuse-ld=mold"}
 KINDS = {"pie": "-O2 -fPIE -pie", "no-pie": "-O2 -fno-pie -no-pie", "shared": "-O2 -fPIC"}
-RELR = {"bfd": "-Wl,-z,pack-relative-relocs", "lld14": "-Wl,--pack-dyn-relocs=relr",
-        "lld19": "-Wl,--pack-dyn-relocs=relr", "mold": "-Wl,--pack-dyn-relocs=relr"}
+# glibc takes DT_RELR with a symbol version that lld 14 and mold 1 do not write.
+RELR = ("bfd", "lld19")
 READ_ONLY = ["-DLEGACY_FLAGS=\"a\"", "-Wl,-z,notext"]
 
 
@@ -47,6 +47,10 @@ class Build:
         self.counters = bool(counters)
         self.arguments = number != 1
         self.options = [f"-DLEGACY_FORM={number}", f"-DLEGACY_COUNTERS={counters}", *options]
+        if counters and re.search("lld|mold", name):
+            # Where RELRO and data share a page of the file Linux raises no counter (docs/rules.md,
+            # semaphore-relro-page).
+            self.options.append("-Wl,-z,separate-loadable-segments")
         self.wide = not compiler.startswith("i686")
 
     def make(self, folder):
@@ -80,7 +84,7 @@ def builds():
                         [*KINDS[kind].split(), LINKERS[linker]], kind == "shared")
     for form, linker in itertools.product(("uprobe1", "uprobe2-counters", "kprobe2"), RELR):
         yield Build(f"{form} {linker} relr", "gcc", form,
-                    [*KINDS["pie"].split(), LINKERS[linker], RELR[linker]])
+                    [*KINDS["pie"].split(), LINKERS[linker], "-Wl,-z,pack-relative-relocs"])
     # A read-only .probes of a PIE needs DT_TEXTREL.
     for form, linker in itertools.product(("uprobe1", "uprobe2", "utrace1"), LINKERS):
         yield Build(f"{form} {linker} textrel", "gcc", form,
@@ -300,7 +304,7 @@ def main():
                     checks.equal("libbpf_attach is built", libbpf.build(folder), "")
                     check_counts(checks, build, folder, libbpf)
                     check_counts(checks, build, folder, perf)
-    print(f"{checks.passed} checks passed, {checks.failures} failed")
+    print(f"{checks.passed} checks passed, {checks.failures} failed", flush=True)
     return 1 if checks.failures else 0
 
 
