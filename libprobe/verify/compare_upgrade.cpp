@@ -111,7 +111,12 @@ class UpgradeComparer {
     std::map<Seen, std::size_t> left;
     const LegacyProbes old = read_legacy(before_);
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
-      if (!old_.records[old.record[i]].is_call()) ++left[seen(old.file.probes[i])];
+      const Probe& probe = old.file.probes[i];
+      if (old_.records[old.record[i]].is_call()) {
+        counters_[probe.site] = probe.semaphore;
+      } else {
+        ++left[seen(probe)];
+      }
     }
     std::vector<const Probe*> calls;
     for (const Probe& probe : now_.probes) {
@@ -212,9 +217,13 @@ class UpgradeComparer {
       any = true;
       const std::string_view provider =
           record.provider.empty() ? kLegacyProvider : std::string_view(record.provider);
-      const bool counter = record.semaphore.value == 0 || record.semaphore == probe.semaphore;
-      if (probe.note.name != name || probe.note.provider != provider || !counter ||
-          probe.note.arguments != call_arguments(record.count)) {
+      // Where the record does not say it, a symbol does.
+      const auto symbol = counters_.find(probe.site);
+      const VirtAddr counter = record.semaphore.value != 0 ? record.semaphore
+                               : symbol != counters_.end() ? symbol->second
+                                                           : VirtAddr{};
+      if (probe.note.name != name || probe.note.provider != provider ||
+          probe.semaphore != counter || probe.note.arguments != call_arguments(record.count)) {
         return "the record says something else";
       }
     }
@@ -270,6 +279,7 @@ class UpgradeComparer {
   std::set<std::uint64_t> words_;  // addresses of words that no relocation writes any more
   std::vector<std::pair<std::uint32_t, Size>> sizes_;
   std::map<VirtAddr, std::pair<LegacyForm, std::string>> passed_;  // by call
+  std::map<VirtAddr, VirtAddr> counters_;                          // by call
   ComparedElsewhere elsewhere_;
   std::vector<Finding> out_;
 };
