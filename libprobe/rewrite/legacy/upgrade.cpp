@@ -111,6 +111,10 @@ class Upgrader {
         if (record.is_call()) calls_.insert(probe.site);
       }
     }
+    for (const Finding& finding : legacy_.scan.findings) {
+      result_.fix.refused.push_back(
+          {"", "", std::nullopt, std::string(kProbes), finding.rule + ": " + finding.message});
+    }
     for (const LegacyCallRefusal& call : legacy_.calls.refused) {
       result_.fix.refused.push_back({"", call.name, call.site, "", "legacy-call: " + call.reason});
     }
