@@ -64,6 +64,30 @@ std::vector<ArrivalPoint> arrivals_of(const FunctionFlow& flow) {
   return arrivals;
 }
 
+// Which instructions control may reach.
+std::vector<bool> reached_code(const FunctionFlow& flow) {
+  std::vector<bool> reached(flow.code.size());
+  std::vector<std::size_t> open;
+  const auto arrive = [&](const CodeInstruction* code) {
+    if (code != nullptr) open.push_back(static_cast<std::size_t>(code - flow.code.data()));
+  };
+  arrive(flow.at(flow.function.start));
+  for (const CodeTarget& target : flow.targets) {
+    if ((target.kinds & ~(kTargetBranch | kTargetSite)) != 0) arrive(flow.at(target.address));
+  }
+  while (!open.empty()) {
+    const std::size_t at = open.back();
+    open.pop_back();
+    if (at >= reached.size() || reached[at]) continue;
+    reached[at] = true;
+    const CodeInstruction& code = flow.code[at];
+    const bool call = code.kind == InstructionKind::call;
+    if (code.target && !call) arrive(flow.at(*code.target));
+    if (!code.ends_block()) open.push_back(at + 1);
+  }
+  return reached;
+}
+
 // Does the instruction set rax whatever it was? A byte of it counts: code that goes on to use the
 // others would have meant the result of the call.
 bool sets_rax(const CodeInstruction& code) {
@@ -95,11 +119,13 @@ class CallReader {
     piece.code = flow.code;
     piece.arrivals = arrivals;
     OriginFinder origins(piece);
-    for (const VirtAddr site : sites) read(flow, origins, site);
+    const std::vector<bool> reached = reached_code(flow);
+    for (const VirtAddr site : sites) read(flow, origins, reached, site);
   }
 
  private:
-  void read(const FunctionFlow& flow, OriginFinder& origins, VirtAddr site) {
+  void read(const FunctionFlow& flow, OriginFinder& origins, const std::vector<bool>& reached,
+            VirtAddr site) {
     const CodeInstruction* call = flow.at(site);
     if (call == nullptr || call->kind != InstructionKind::call) return;  // bytes of another one
     const auto at = static_cast<std::size_t>(call - flow.code.data());
@@ -122,6 +148,7 @@ class CallReader {
     if (call->size.value != kCallSize || flow.target_between(call->address, call->end())) {
       return refuse(site, name, "the call may be entered in its middle");
     }
+    if (!reached[at]) return refuse(site, name, "nothing leads to the call");
     if (result_used(flow, at)) return refuse(site, name, "the call's result may be used");
     out_.calls.push_back({site, *record, call_arguments(scan_->records[*record].count)});
   }

@@ -14,6 +14,7 @@
 #include "libprobe/code/true_branches.hpp"
 #include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/planned_source.hpp"
+#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/compare_dynamic.hpp"
 #include "libprobe/verify/constant_registers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -108,23 +109,31 @@ class UpgradeComparer {
   // Each note is of a record and stands where its probe is; each record whose code is in the file
   // and that says where has one.
   void compare_notes() {
-    std::map<Seen, std::size_t> left;
     const LegacyProbes old = read_legacy(before_);
+    // With the counter that the record says, or the one that the file proves.
+    const auto counters =
+        wanted_semaphores(before_, old.file, read_semaphores(before_, old.file), RepairChoice{});
+    std::map<Seen, std::vector<std::size_t>> known;
+    std::vector<bool> found(old.file.probes.size());
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
-      const Probe& probe = old.file.probes[i];
+      Probe probe = old.file.probes[i];
       if (old_.records[old.record[i]].is_call()) {
-        counters_[probe.site] = probe.semaphore;
-      } else {
-        ++left[seen(probe)];
+        counters_[probe.site] = {probe.semaphore, counters[i].address};
+        continue;
       }
+      known[seen(probe)].push_back(i);
+      if (counters[i].address == probe.semaphore) continue;
+      probe.semaphore = counters[i].address;
+      known[seen(probe)].push_back(i);
     }
     std::vector<const Probe*> calls;
     for (const Probe& probe : now_.probes) {
-      const auto found = left.find(seen(probe));
-      if (found != left.end() && found->second != 0) {
-        --found->second;
-      } else {
+      std::vector<std::size_t>& same = known[seen(probe)];
+      while (!same.empty() && found[same.back()]) same.pop_back();
+      if (same.empty()) {
         calls.push_back(&probe);
+      } else {
+        found[same.back()] = true;
       }
       const NopKind nop = probe.facts.nop.kind;
       const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
@@ -139,7 +148,7 @@ class UpgradeComparer {
       const bool said = record.form != LegacyForm::uprobe2 ||
                         note_arguments(record, before_.header()).has_value();
       if (record.is_call() || probe.verdict != Verdict::live || !said) continue;
-      if (left[seen(probe)] != 0) {
+      if (!found[i]) {
         differs("verify-probe-lost", probe, "the record's probe has no note in the result");
       }
     }
@@ -217,13 +226,12 @@ class UpgradeComparer {
       any = true;
       const std::string_view provider =
           record.provider.empty() ? kLegacyProvider : std::string_view(record.provider);
-      // Where the record does not say it, a symbol does.
-      const auto symbol = counters_.find(probe.site);
-      const VirtAddr counter = record.semaphore.value != 0 ? record.semaphore
-                               : symbol != counters_.end() ? symbol->second
-                                                           : VirtAddr{};
-      if (probe.note.name != name || probe.note.provider != provider ||
-          probe.semaphore != counter || probe.note.arguments != call_arguments(record.count)) {
+      const auto known = counters_.find(probe.site);
+      const auto [said, proven] =
+          known == counters_.end() ? std::pair<VirtAddr, VirtAddr>{} : known->second;
+      const bool counter = probe.semaphore == said || probe.semaphore == proven;
+      if (probe.note.name != name || probe.note.provider != provider || !counter ||
+          probe.note.arguments != call_arguments(record.count)) {
         return "the record says something else";
       }
     }
@@ -279,7 +287,8 @@ class UpgradeComparer {
   std::set<std::uint64_t> words_;  // addresses of words that no relocation writes any more
   std::vector<std::pair<std::uint32_t, Size>> sizes_;
   std::map<VirtAddr, std::pair<LegacyForm, std::string>> passed_;  // by call
-  std::map<VirtAddr, VirtAddr> counters_;                          // by call
+  // By call: the counter that the record says or a symbol names, and the one that is proven.
+  std::map<VirtAddr, std::pair<VirtAddr, VirtAddr>> counters_;
   ComparedElsewhere elsewhere_;
   std::vector<Finding> out_;
 };

@@ -57,10 +57,11 @@ class Build:
         """The file with the records and the program that runs it."""
         place = os.path.join(folder, self.name.replace(" ", "_"))
         os.makedirs(place, exist_ok=True)
-        # gcc knows no versions of lld: the one in the folder is taken.
-        for linker in ("lld-14", "lld-19"):
+        # gcc knows no versions of lld, and a cross gcc no linker but its own: the one in the folder is
+        # taken.
+        for linker, known in (("lld-14", "lld"), ("lld-19", "lld"), ("mold", "mold")):
             if linker.replace("-", "") in self.name.split():
-                os.symlink(f"/usr/bin/ld.{linker}", os.path.join(place, "ld.lld"))
+                os.symlink(f"/usr/bin/ld.{linker}", os.path.join(place, f"ld.{known}"))
                 self.options.append(f"-B{place}")
         program = os.path.join(place, "program")
         if not self.shared:

@@ -54,6 +54,9 @@ class Dropper {
                                                 : drop_entries(plan, headers, tables, table);
       if (!done) return tl::unexpected(done.error());
     }
+    if (count_by_sections() != result_.count) {
+      return refuse("the section headers name other relocations than the dynamic section");
+    }
     if (result_.count == 0) return std::move(result_);
     drop_textrel(tables);
     if (auto done = write_entries(plan); !done) return tl::unexpected(done.error());
@@ -63,6 +66,28 @@ class Dropper {
  private:
   [[nodiscard]] bool wanted(const DynamicRelocation& relocation) const {
     return places_.contains(relocation.place.value);
+  }
+
+  // As who reads the section headers sees them.
+  [[nodiscard]] std::size_t count_by_sections() const {
+    std::size_t count = 0;
+    std::uint64_t budget = file_.source().size();  // tables may overlap in a hostile file
+    for (const Section& section : file_.sections()) {
+      const bool relr = section.type == SHT_RELR;
+      if (!section.allocated() || (!relr && !section.holds_relocations())) continue;
+      const auto bytes = file_.contents(section);
+      if (!bytes || bytes->size() > budget) continue;
+      budget -= bytes->size();
+      DynamicTable table;
+      table.kind = relr                      ? TableKind::relr
+                   : section.type == SHT_REL ? TableKind::rel
+                                             : TableKind::rela;
+      table.bytes = *bytes;
+      for_each_relocation(file_, table, [&](const DynamicRelocation& relocation) {
+        count += wanted(relocation) ? 1 : 0;
+      });
+    }
+    return count;
   }
 
   Result<void> drop_entries(Plan& plan, SectionTable& headers,
@@ -147,6 +172,7 @@ class Dropper {
     const auto found = std::ranges::find_if(file_.sections(), [&](const Section& section) {
       return section.allocated() && section.type == type && section.addr == table.address &&
              section.size.value == table.bytes.size() &&
+             section.entsize.value == entry_size(file_, table.kind) &&
              file_.offset_of(section.addr) == section.offset;
     });
     return found == file_.sections().end() ? nullptr : &*found;

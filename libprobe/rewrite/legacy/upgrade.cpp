@@ -106,6 +106,12 @@ class Upgrader {
       } else if (!record.is_call() && record.form == LegacyForm::uprobe2 &&
                  !note_arguments(record, file_.header())) {
         refuse_probe(probe, "its arguments are not as many as it says");
+      } else if (probe.verdict == Verdict::dangling) {
+        result_.fix.repairs.push_back(
+            {std::string(repair::dangling),
+             fmt::format("{}:{} gets no note: {}", probe.note.provider, probe.note.name,
+                         probe.evidence.empty() ? "" : probe.evidence.front()),
+             std::nullopt});
       } else {
         wanted_.push_back(&probe);
         if (record.is_call()) calls_.insert(probe.site);
@@ -255,10 +261,13 @@ class Upgrader {
     }
     auto fix = plan_fix(*after, probes, options_);
     if (!fix) return tl::unexpected(fix.error());
+    if (!fix->removed.empty()) return refuse("a note would be dangling, and its record is not");
     auto plan = compose(file_.source(), plan_, fix->plan);
     if (!plan) return tl::unexpected(plan.error());
     fix->plan = std::move(*plan);
+    if (auto done = check_result(fix->plan); !done) return tl::unexpected(done.error());
     std::ranges::move(result_.fix.refused, std::back_inserter(fix->refused));
+    std::ranges::move(result_.fix.repairs, std::back_inserter(fix->repairs));
     std::ranges::move(changed_, std::back_inserter(fix->changed_sections));
     fix->rewritten.clear();  // all are new
     report(*fix, probes);
@@ -267,12 +276,25 @@ class Upgrader {
     return std::move(result_);
   }
 
+  // A record and its note may be judged differently, where the notes together show more.
+  [[nodiscard]] Result<void> check_result(const Plan& plan) const {
+    const auto source = planned_source(file_.source(), plan);
+    const auto after = ElfFile::open(source);
+    if (!after) return tl::unexpected(after.error());
+    for (const Probe& probe : read_probes(*after).probes) {
+      const NopKind nop = probe.facts.nop.kind;
+      const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
+      if (probe.verdict == Verdict::live || (probe.verdict == Verdict::ambiguous && on_nop))
+        continue;
+      return refuse(fmt::format("the note of {}:{} would be {}", probe.note.provider,
+                                probe.note.name, to_string(probe.verdict)));
+    }
+    return {};
+  }
+
   void report(FixPlan& fix, const ProbeFile& probes) const {
-    std::vector<bool> removed(probes.probes.size());
-    for (const std::size_t i : fix.removed) removed[i] = true;
     const std::string rule(kUpgradeRule);
     for (std::size_t i = 0; i < probes.probes.size(); ++i) {
-      if (removed[i]) continue;
       const bool call = calls_.contains(probes.probes[i].site);
       fix.repairs.push_back({rule, call ? "the call becomes a nop with a note" : "gets a note", i});
     }
