@@ -78,6 +78,7 @@ class RecordProbes {
   // The forms 1 do not say where their counters are; SystemTap looks for the symbol.
   void read_counters() {
     constexpr std::string_view kEnd = "_semaphore";
+    constexpr std::size_t kLongestName = 4096;
     for (const Section& table : file_.sections()) {
       if (!table.holds_symbols()) continue;
       const auto symbols = file_.symbol_table(table);
@@ -86,7 +87,7 @@ class RecordProbes {
         const Symbol symbol = symbols->at(i);
         if (!symbol.in_section() || symbol.shndx != out_.scan.section->index) continue;
         const std::string_view name = symbols->name(symbol);
-        if (!name.ends_with(kEnd)) continue;
+        if (!name.ends_with(kEnd) || name.size() > kLongestName) continue;
         counters_.emplace(name.substr(0, name.size() - kEnd.size()), symbol.value);
       }
     }

@@ -8,6 +8,7 @@
 #include "libprobe/elf/dynamic_tables.hpp"
 #include "libprobe/elf/limits.hpp"
 #include "libprobe/notes/relocate.hpp"
+#include "libprobe/rewrite/legacy/own_bytes.hpp"
 
 namespace reprobe {
 namespace {
@@ -54,7 +55,8 @@ class Dropper {
                                                 : drop_entries(plan, headers, tables, table);
       if (!done) return tl::unexpected(done.error());
     }
-    if (count_by_sections() != result_.count) {
+    const auto count = count_by_sections();
+    if (!count || *count != result_.count) {
       return refuse("the section headers name other relocations than the dynamic section");
     }
     if (result_.count == 0) return std::move(result_);
@@ -68,15 +70,21 @@ class Dropper {
     return places_.contains(relocation.place.value);
   }
 
-  // As who reads the section headers sees them.
-  [[nodiscard]] std::size_t count_by_sections() const {
-    std::size_t count = 0;
+  // As who reads the section headers sees them; nothing where one of their tables is no place of
+  // its own.
+  [[nodiscard]] std::optional<std::size_t> count_by_sections() const {
+    constexpr std::size_t kMostTables = 64;  // each costs a look at all headers
+    std::size_t count = 0, tables = 0;
     std::uint64_t budget = file_.source().size();  // tables may overlap in a hostile file
     for (const Section& section : file_.sections()) {
       const bool relr = section.type == SHT_RELR;
       if (!section.allocated() || (!relr && !section.holds_relocations())) continue;
+      if (section.size.value == 0) continue;
       const auto bytes = file_.contents(section);
-      if (!bytes || bytes->size() > budget) continue;
+      if (++tables > kMostTables || !bytes || bytes->size() > budget ||
+          !why_not_own(file_, section).empty()) {
+        return std::nullopt;
+      }
       budget -= bytes->size();
       DynamicTable table;
       table.kind = relr                      ? TableKind::relr
@@ -180,6 +188,9 @@ class Dropper {
 
   Result<void> put(Plan& plan, SectionTable& headers, const Section& section, Bytes bytes,
                    std::uint64_t size_tag) {
+    if (std::string why = why_not_own(file_, section); !why.empty()) {
+      return refuse(section.name + ": " + why);
+    }
     const std::uint64_t size = bytes.size();
     bytes.resize(static_cast<std::size_t>(section.size.value));  // R_*_NONE where nobody looks
     auto done = plan.replace(file_.source(), section.offset, std::move(bytes),
@@ -232,10 +243,16 @@ class Dropper {
       store_uint(bytes, 2 * word * i, word, file_.header().order, entries_[i].tag);
       store_uint(bytes, 2 * word * i + word, word, file_.header().order, entries_[i].value);
     }
-    const auto offset = file_.offset_of(old.front().address);
-    if (!offset) return refuse("the dynamic section is not in the file");
-    result_.sections.emplace_back(".dynamic");
-    return plan.replace(file_.source(), *offset, std::move(bytes),
+    const auto section = std::ranges::find_if(file_.sections(), [&](const Section& each) {
+      return each.type == SHT_DYNAMIC && each.addr == old.front().address &&
+             each.size.value >= bytes.size();
+    });
+    if (section == file_.sections().end()) return refuse("the dynamic section has no header");
+    if (std::string why = why_not_own(file_, *section); !why.empty()) {
+      return refuse(section->name + ": " + why);
+    }
+    result_.sections.push_back(section->name);
+    return plan.replace(file_.source(), section->offset, std::move(bytes),
                         "the dynamic section says the new sizes");
   }
 

@@ -8,6 +8,7 @@
 
 #include "libprobe/rewrite/compose.hpp"
 #include "libprobe/rewrite/legacy/drop_relocations.hpp"
+#include "libprobe/rewrite/legacy/own_bytes.hpp"
 #include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
@@ -21,38 +22,6 @@ constexpr std::array kNop5{std::byte{0x0f}, std::byte{0x1f}, std::byte{0x44}, st
 
 tl::unexpected<Error> refuse(std::string why) {
   return fail(ErrorCode::refused, std::string(kProbes), "legacy-record: " + std::move(why));
-}
-
-// Do the ranges share a byte?
-bool overlap(FileOffset a, Size a_size, FileOffset b, Size b_size) {
-  return a_size.value != 0 && b_size.value != 0 &&
-         (in_range(a.value, b.value, b_size.value) || in_range(b.value, a.value, a_size.value));
-}
-
-// Why the section's bytes must not be changed in place, or "": they belong to something else.
-std::string why_not_change(const ElfFile& file, const Section& section) {
-  if (!section.in_file || section.nobits()) return "its bytes are not in the file";
-  if (section.allocated()) {
-    const VirtAddr last{section.addr.value + section.size.value - 1};
-    if (file.offset_of(section.addr) != section.offset ||
-        file.offset_of(last) != FileOffset{section.offset.value + section.size.value - 1}) {
-      return "sections and segments disagree about its place";
-    }
-  }
-  const ElfHeader& header = file.header();
-  const Size headers{header.shnum * header.shentsize}, segments{header.phnum * header.phentsize};
-  if (overlap(section.offset, section.size, FileOffset{0}, Size{header.is64 ? 64U : 52U}) ||
-      overlap(section.offset, section.size, header.shoff, headers) ||
-      overlap(section.offset, section.size, header.phoff, segments)) {
-    return "it overlaps the headers";
-  }
-  for (const Section& other : file.sections()) {
-    if (other.index == section.index || other.nobits() || other.type == SHT_NULL) continue;
-    if (overlap(section.offset, section.size, other.offset, other.size)) {
-      return "it overlaps " + other.name;
-    }
-  }
-  return "";
 }
 
 class Upgrader {
@@ -76,7 +45,7 @@ class Upgrader {
 
  private:
   Result<void> check() const {
-    const std::string why = why_not_change(file_, section_);
+    const std::string why = why_not_own(file_, section_);
     if (!why.empty()) return refuse(why);
     for (const LegacyRecord& record : legacy_.scan.records) {
       if (record.unresolved) return refuse("a record takes a symbol of another module");
@@ -234,10 +203,12 @@ class Upgrader {
   }
 
   Result<void> write_calls(SectionTable&) {
+    std::set<std::uint32_t> own;  // each costs a look at all headers
     for (const VirtAddr site : calls_) {
       const auto offset = file_.offset_of(site);
       const Section* code = file_.section_containing(site);
-      if (!offset || code == nullptr || !why_not_change(file_, *code).empty()) {
+      if (!offset || code == nullptr) return refuse("a call is not in a section of code");
+      if (own.insert(code->index).second && !why_not_own(file_, *code).empty()) {
         return refuse("the code's section overlaps something else");
       }
       auto done = plan_.replace(file_.source(), *offset, Bytes(kNop5.begin(), kNop5.end()),
@@ -281,6 +252,14 @@ class Upgrader {
     const auto source = planned_source(file_.source(), plan);
     const auto after = ElfFile::open(source);
     if (!after) return tl::unexpected(after.error());
+    // In a hostile file a text lies over a word.
+    const auto same = [](const LegacyRecord& a, const LegacyRecord& b) {
+      return a.offset == b.offset && a.name == b.name && a.provider == b.provider &&
+             a.operands == b.operands && a.words.size() == b.words.size() && a.count == b.count;
+    };
+    if (!std::ranges::equal(legacy_.scan.records, scan_legacy(*after).records, same)) {
+      return refuse("the records would be read in another way");
+    }
     for (const Probe& probe : read_probes(*after).probes) {
       const NopKind nop = probe.facts.nop.kind;
       const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
