@@ -114,7 +114,8 @@ TEST_CASE("upgrade: what is refused as a whole") {
     Bytes bytes = file_with(kKinds[0], records);
     const ElfFile file = opened(bytes);
     const auto offset = file.section(".dynamic")->offset.value;
-    store_uint(bytes, offset + 24, 8, std::endian::little, 24);
+    const auto size = file.section(".rela.dyn")->size.value;
+    store_uint(bytes, offset + 24, 8, std::endian::little, size + 24);
     const ElfFile wrong = opened(bytes);
     const auto plan = plan_upgrade(wrong, read_legacy(wrong), {});
     REQUIRE_FALSE(plan);
