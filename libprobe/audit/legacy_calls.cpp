@@ -46,8 +46,7 @@ std::vector<VirtAddr> possible_calls(const ElfFile& file, const SyscallTargets& 
     }
   }
   std::ranges::sort(found);
-  const auto [first, last] = std::ranges::unique(found);
-  found.erase(first, last);
+  found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
 
@@ -234,8 +233,7 @@ SyscallTargets::SyscallTargets(const ElfFile& file) : file_(file) {
   }
   for (auto* list : {&slots_, &functions_}) {
     std::ranges::sort(*list);
-    const auto [first, last] = std::ranges::unique(*list);
-    list->erase(first, last);
+    list->erase(std::unique(list->begin(), list->end()), list->end());
   }
 }
 
