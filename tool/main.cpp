@@ -197,10 +197,14 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                    "also remove notes that are not proven dangling");
   command.add_flag("--respell", options.respell,
                    "write arguments in the spelling that most tracers read");
-  command.add_flag(
-      "--upgrade,!--no-upgrade", options.upgrade,
-      "write notes for the records of SystemTap up to 1.3, in a file without notes (the "
-      "default)");
+  auto* upgrade = command.add_flag("--upgrade")
+                      ->description(
+                          "write notes for the records of SystemTap up to 1.3, in a file without "
+                          "notes (the default)");
+  command
+      .add_flag_callback(
+          "--no-upgrade", [&options] { options.upgrade = false; }, "leave the records alone")
+      ->excludes(upgrade);
   add_repairs(command, "--only", options.only, "make these repairs and no others");
   add_repairs(command, "--skip", options.skip, "make all repairs but these");
   command

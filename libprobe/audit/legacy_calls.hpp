@@ -34,8 +34,8 @@ struct LegacyCalls {
 // are an array of words (SystemTap 1.0 to 1.3, sys/sdt.h and sdt_kprobe_var_expanding_visitor).
 [[nodiscard]] std::string call_arguments(std::uint64_t count);
 
-// May the result of the call, by its index in flow.code, be used? The macros drop it. (Where control
-// leaves the function it is dropped as well: nobody passes on the result of a probe.)
+// May the result of the call, by its index in flow.code, be used? The macros drop it. (Where
+// control leaves the function it is dropped as well: nobody passes on the result of a probe.)
 [[nodiscard]] bool result_used(const FunctionFlow& flow, std::size_t call);
 
 // What syscall() is called with by the headers: the form of the magic number, and whether the

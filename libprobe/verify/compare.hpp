@@ -10,7 +10,8 @@
 
 namespace reprobe {
 
-// What the caller of compare() has compared: bytes of the input, as offset and size, and all probes.
+// What the caller of compare() has compared: bytes of the input, as offset and size, and all
+// probes.
 struct ComparedElsewhere {
   std::vector<std::pair<FileOffset, Size>> bytes;
 };
