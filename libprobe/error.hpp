@@ -33,8 +33,7 @@ using Result = tl::expected<T, Error>;
 
 [[nodiscard]] inline tl::unexpected<Error> fail(ErrorCode code, std::string where,
                                                 std::string message, std::string hint = {}) {
-  return tl::unexpected<Error>(
-      Error{code, std::move(where), std::move(message), std::move(hint)});
+  return tl::unexpected<Error>(Error{code, std::move(where), std::move(message), std::move(hint)});
 }
 
 }  // namespace reprobe

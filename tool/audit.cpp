@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "libprobe/audit/consumers/consumers.hpp"
+#include "libprobe/audit/legacy_probes.hpp"
 #include "libprobe/audit/rules.hpp"
 #include "tool/consumers_view.hpp"
 #include "tool/elf_input.hpp"
@@ -140,15 +141,21 @@ class Audit {
     if (!file) return on_error(path, file.error());
     ++summary_.elf;
     const ProbeFile probes = read_probes(*file);
+    const LegacyProbes legacy = read_legacy(*file);
     FileFindings result{path, {}};
     if (may_have_probes(*file, probes)) result.findings = read_findings(*file);
     // In any case: there are rules about probes that were deleted.
     std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
-    if (!probes.probes.empty()) ++summary_.with_probes;
-    summary_.probes += probes.probes.size();
-    summary_.unknown += static_cast<std::size_t>(
-        std::ranges::count(probes.probes, Verdict::unknown, &Probe::verdict));
+    std::ranges::copy_if(audit_legacy(legacy), std::back_inserter(result.findings),
+                         [&](const Finding& f) { return is_selected(f); });
+    // No file has both: one list or the other is empty.
+    if (!probes.probes.empty() || !legacy.file.probes.empty()) ++summary_.with_probes;
+    summary_.probes += probes.probes.size() + legacy.file.probes.size();
+    for (const auto* list : {&probes.probes, &legacy.file.probes}) {
+      summary_.unknown +=
+          static_cast<std::size_t>(std::ranges::count(*list, Verdict::unknown, &Probe::verdict));
+    }
     count(result.findings, summary_);
     const auto verdicts = verdicts_of(*file, probes);
     if (text_) {
@@ -157,7 +164,7 @@ class Audit {
       const bool news = limits ? any_failure(verdicts) : any_fault(verdicts);
       if (result.findings.empty() && !news) return;
       terminal_.progress("");
-      print_file(result, probes.probes.size(), terminal_);
+      print_file(result, probes.probes.size() + legacy.file.probes.size(), terminal_);
       if (news) print_consumers(verdicts, probes, limits, terminal_);
     } else if (!result.findings.empty() || !verdicts.empty()) {
       if (options_.common.json) consumers_.push_back(consumers_json(verdicts, probes));

@@ -6,6 +6,7 @@
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
+#include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
 #include "tool/elf_input.hpp"
@@ -65,6 +66,10 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
       before.source().size() <= kSecondOpinionLimit.value && size <= kSecondOpinionLimit.value;
   // In a damaged file other readers stop early, each somewhere else.
   const bool sound = before.problems().empty();
+  if (check.options.notes_from == nullptr && is_upgraded(before, *result)) {
+    terminal.detail("second opinion not asked: relocations that are gone are compared one by one");
+    return findings;
+  }
   if (check.second_opinion == SecondOpinionMode::always ||
       (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
     const bool code =

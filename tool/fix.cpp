@@ -16,6 +16,7 @@
 #include "libprobe/rewrite/from_debug.hpp"
 #include "libprobe/rewrite/index/from_index.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
+#include "libprobe/rewrite/legacy/upgrade.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -212,6 +213,19 @@ Result<Planned> plan_from_own_index(const FixCommandOptions& options, Input inpu
   return planned;
 }
 
+// The records are read together or not at all: -p does not choose among them.
+bool wants_upgrade(const FixCommandOptions& options, const RepairChoice& choice) {
+  return options.upgrade && options.common.patterns.empty() && choice.wants(repair::legacy_record);
+}
+
+Result<Planned> plan_upgraded(Input input, const LegacyProbes& legacy, const FixOptions& options) {
+  auto upgrade = plan_upgrade(input.file, legacy, options);
+  if (!upgrade) return tl::unexpected(upgrade.error());
+  ProbeFile probes;
+  probes.probes = std::move(upgrade->probes);
+  return Planned{std::move(input), std::move(probes), std::move(upgrade->fix), std::nullopt};
+}
+
 Result<Planned> plan_notes(const FixCommandOptions& options) {
   const auto choice = RepairChoice::of(options.only, options.skip);
   if (!choice) return tl::unexpected(choice.error());
@@ -231,6 +245,10 @@ Result<Planned> plan_notes(const FixCommandOptions& options) {
     fix_options.selected = [&](const Probe& probe) {
       return selected(options.common.patterns, probe.note);
     };
+  }
+  if (wants_upgrade(options, *choice)) {
+    const LegacyProbes legacy = read_legacy(file);
+    if (legacy.found()) return plan_upgraded(std::move(*input), legacy, fix_options);
   }
   auto fix = plan_fix(file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());

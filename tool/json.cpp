@@ -50,7 +50,8 @@ Json probe_json(const Probe& probe, const ElfHeader& header) {
   j["arguments"] = arguments_json(probe.arguments);
   j["arguments_text"] = probe.note.arguments;
   j["note_offset"] = hex(probe.note.file_offset.value);
-  if (probe.facts.has_bytes) j["kind"] = site_kind(probe);
+  if (probe.facts.has_bytes || !probe.legacy.empty()) j["kind"] = site_kind(probe);
+  if (!probe.legacy.empty()) j["form"] = probe.legacy;
   j["verdict"] = to_string(probe.verdict);
   j["evidence"] = probe.evidence;
   return j;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "libprobe/audit/index_probes.hpp"
+#include "libprobe/audit/legacy_probes.hpp"
 #include "libprobe/deps/dependencies.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -36,7 +37,9 @@ Row row_of(const Probe& probe) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
-          probe.facts.has_bytes ? site_kind(probe) : "-",
+          !probe.legacy.empty()   ? fmt::format("legacy:{}", probe.legacy)
+          : probe.facts.has_bytes ? site_kind(probe)
+                                  : "-",
           printable(fmt::format("{}:{}", probe.note.provider, probe.note.name)),
           printable(function_text(probe)),
           semaphore                        ? hex(probe.semaphore.value)
@@ -140,6 +143,10 @@ class Lister {
     const ProbeFile read = indexed ? *indexed : read_probes(file);
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {
+      if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
+    }
+    const LegacyProbes legacy = indexed ? LegacyProbes{} : read_legacy(file);
+    for (const Probe& probe : legacy.file.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
     }
     // Most libraries have none.

@@ -198,6 +198,14 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                    "also remove notes that are not proven dangling");
   command.add_flag("--respell", options.respell,
                    "write arguments in the spelling that most tracers read");
+  auto* upgrade = command.add_flag("--upgrade")
+                      ->description(
+                          "write notes for the records of SystemTap up to 1.3, in a file without "
+                          "notes (the default)");
+  command
+      .add_flag_callback(
+          "--no-upgrade", [&options] { options.upgrade = false; }, "leave the records alone")
+      ->excludes(upgrade);
   add_repairs(command, "--only", options.only, "make these repairs and no others");
   add_repairs(command, "--skip", options.skip, "make all repairs but these");
   command
@@ -214,7 +222,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                                      "bring back the notes that a strip deleted, from the separate "
                                      "debug file or the unstripped twin")
                          ->type_name("DEBUG");
-  for (const char* other : {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell"}) {
+  for (const char* other :
+       {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell", "--upgrade"}) {
     from_debug->excludes(other);
   }
 }

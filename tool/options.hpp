@@ -55,6 +55,7 @@ struct FixCommandOptions : WriteOptions {
   std::string from_debug;  // "": the notes are the file's own
   bool remove_ambiguous{};
   bool respell{};
+  bool upgrade{true};             // notes for records, where the file has no notes
   std::vector<std::string> only;  // --only and --skip: names of repairs
   std::vector<std::string> skip;
   bool new_build_id{};

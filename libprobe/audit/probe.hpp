@@ -76,6 +76,8 @@ struct Probe {
   std::string section;  // name of the section that holds the site; "" for none
   SiteFacts facts;
   std::optional<SledOrigin> origin;  // of a sled, where the file still says it
+  // Where it is no note but a record of SystemTap up to 1.3: its form (notes/legacy.hpp).
+  std::string_view legacy;
   std::vector<Argument> arguments;
   Verdict verdict{Verdict::unknown};
   std::vector<std::string> evidence;  // why, one sentence each
@@ -106,7 +108,7 @@ struct ProbeFile {
 [[nodiscard]] const char* to_string(Verdict verdict);
 [[nodiscard]] const char* to_string(NopKind kind);
 // The `kind` of list --json: "nop", "nop5", "nop10", "other"; "sled-" before it where `reprobe
-// sled` put the site.
+// sled` put the site; "legacy" of a record.
 [[nodiscard]] std::string site_kind(const Probe& probe);
 
 }  // namespace reprobe

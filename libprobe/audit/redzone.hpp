@@ -18,10 +18,9 @@ struct RedZoneUse {
 // x86-64 only; true for other machines. False is a proof, as far as compilers go: the whole
 // function decodes, addresses nothing below rsp, and either calls something, so that it is no leaf
 // (gcc ix86_compute_frame_layout: crtl->is_leaf; LLVM X86FrameLowering: adjustsStack), or never
-// addresses the stack except at and above rsp or a frame pointer. Hand-written code that keeps data there across
-// its own calls is no leaf either, and would lose it by them.
-// Takes time linear in the function's size, at most kLongestDecodedFunction. `budget`: as in
-// check_boundaries().
+// addresses the stack except at and above rsp or a frame pointer. Hand-written code that keeps data
+// there across its own calls is no leaf either, and would lose it by them. Takes time linear in the
+// function's size, at most kLongestDecodedFunction. `budget`: as in check_boundaries().
 [[nodiscard]] RedZoneUse may_use_red_zone(const ElfFile& file,
                                           const std::optional<Function>& function,
                                           Size* budget = nullptr);

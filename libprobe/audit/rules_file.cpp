@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "libprobe/audit/rules_parts.hpp"
 #include "libprobe/audit/semaphore.hpp"
+#include "libprobe/notes/legacy.hpp"
 
 namespace reprobe::rules {
 namespace {
@@ -69,18 +69,6 @@ void debug_file(const ProbeFile& probes, std::vector<Finding>& out) {
   out.push_back(std::move(finding));
 }
 
-// The records of SystemTap up to 1.3 stand in .probes and begin with a magic number (its
-// sys/sdt.h): such a file never had notes.
-bool has_legacy_records(ByteView bytes, std::endian order) {
-  constexpr std::array<std::uint32_t, 5> kMagics{0x31425250, 0x32425250, 0x33425250, 0x32425055,
-                                                 0x3242504b};
-  for (std::size_t at = 0; at + 4 <= bytes.size(); at += 4) {
-    const std::uint64_t word = load_uint(bytes, at, 4, order);
-    if (std::ranges::find(kMagics, word) != kMagics.end()) return true;
-  }
-  return false;
-}
-
 // Does the file still have a section that `llvm-strip` without options would have deleted with the
 // notes? Linkers and debuggers add .gnu_debuglink later.
 bool has_unloaded_sections(const ElfFile& file) {
@@ -101,7 +89,7 @@ void notes_stripped(const ElfFile& file, const ProbeFile& probes, std::vector<Fi
   if (counters != nullptr) {
     const auto bytes = file.contents(*counters);
     if (counters->nobits() || !bytes || bytes->empty()) return;
-    if (has_legacy_records(*bytes, file.header().order)) return;
+    if (scan_legacy(file).section != nullptr) return;  // such a file never had notes
   } else if (!has_semaphore_symbol(file)) {
     return;
   }

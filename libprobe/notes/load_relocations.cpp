@@ -5,31 +5,6 @@
 #include "libprobe/notes/relocate.hpp"
 
 namespace reprobe {
-namespace {
-
-// R_*_RELATIVE: base + addend. Source: the machines' ELF supplements.
-std::uint32_t relative_type(std::uint16_t machine) {
-  switch (machine) {
-    case EM_386:
-    case EM_X86_64:
-      return 8;
-    case EM_AARCH64:
-      return 1027;
-    case EM_ARM:
-      return 23;
-    case EM_PPC64:
-      return 22;
-    case EM_S390:
-      return 12;
-    case EM_RISCV:
-      return 3;
-    default:
-      return 0;  // R_*_NONE on every machine
-  }
-}
-
-}  // namespace
-
 // SHT_RELR needs no reading: it only lists words whose file bytes already hold the value.
 void LoadRelocations::read_all() {
   if (std::exchange(read_, true)) return;
@@ -64,7 +39,8 @@ LoadRelocations::Value LoadRelocations::value_of(const Relocation& relocation,
   const bool in_place = !relocation.addend;
   const auto addend = static_cast<std::uint64_t>(relocation.addend.value_or(0));
   if (relocation.type == 0) return {.value = std::nullopt, .in_place = true};
-  if (relocation.type == relative_type(machine)) return {.value = addend, .in_place = in_place};
+  if (relocation.type == relative_relocation(machine))
+    return {.value = addend, .in_place = in_place};
   if (absolute_width(machine, relocation.type) != file_.header().word() || symbols == nullptr) {
     return {};
   }

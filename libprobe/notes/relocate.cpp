@@ -55,6 +55,26 @@ unsigned absolute_width(std::uint16_t machine, std::uint32_t type) {
   return 0;
 }
 
+std::uint32_t relative_relocation(std::uint16_t machine) {
+  switch (machine) {
+    case EM_386:
+    case EM_X86_64:
+      return 8;
+    case EM_AARCH64:
+      return 1027;
+    case EM_ARM:
+      return 23;
+    case EM_PPC64:
+      return 22;
+    case EM_S390:
+      return 12;
+    case EM_RISCV:
+      return 3;
+    default:
+      return 0;  // R_*_NONE on every machine
+  }
+}
+
 NoteRelocator::NoteRelocator(const ElfFile& file, NoteReport& report)
     : file_(file), report_(report), budget_(file.source().size()) {
   for (const Section& section : file.sections()) {

@@ -18,6 +18,10 @@ namespace reprobe {
 // absolute word of that machine. Source: the machines' ELF supplements.
 [[nodiscard]] unsigned absolute_width(std::uint16_t machine, std::uint32_t type);
 
+// R_*_RELATIVE, load address + addend, of the machine; 0 (R_*_NONE) where it is not known. Source:
+// the machines' ELF supplements.
+[[nodiscard]] std::uint32_t relative_relocation(std::uint16_t machine);
+
 // The relocations of one note section, by ascending offset, and the symbols they name.
 struct NoteRelocations {
   std::vector<Relocation> entries;

@@ -4,13 +4,16 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/rewrite/planned_source.hpp"
 
 namespace reprobe {
 namespace {
 
+// The headers and names that the first plan appended and the second one appended anew.
 Result<void> clear_unclaimed(Bytes& output, std::uint64_t from) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
   {
@@ -32,9 +35,8 @@ Bytes part(const Bytes& bytes, std::uint64_t begin, std::uint64_t end) {
 
 }  // namespace
 
-Result<Plan> compose(const ByteSource& input, const Plan& first, const ByteSource& between,
-                     const Plan& second) {
-  auto output = apply(second, between);
+Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second) {
+  auto output = apply(second, *planned_source(input, first));
   if (!output) return tl::unexpected(output.error());
   const std::uint64_t size = input.size();
   if (auto done = clear_unclaimed(*output, size); !done) return tl::unexpected(done.error());

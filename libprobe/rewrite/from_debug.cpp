@@ -298,7 +298,7 @@ class Restorer {
     if (!after) return tl::unexpected(after.error());
     auto fix = plan_fix(*after, read_probes(*after), {});
     if (!fix) return tl::unexpected(fix.error());
-    auto plan = compose(file_.source(), notes_, *source, fix->plan);
+    auto plan = compose(file_.source(), notes_, fix->plan);
     if (!plan) return tl::unexpected(plan.error());
     // Indices of probes in it are those of the restored ones.
     fix->plan = std::move(*plan);

@@ -34,6 +34,7 @@ constexpr std::array kRules = {
     RepairRule{repair::semaphore_undefined, "fills in a counter that the symbols name"},
     RepairRule{repair::semaphore_conflict, "gives the notes of one probe one counter"},
     RepairRule{repair::arguments, "respells arguments, with --respell"},
+    RepairRule{repair::legacy_record, "writes notes for the records of SystemTap up to 1.3"},
 };
 
 Result<std::set<std::string, std::less<>>> names_of(std::span<const std::string> names) {

@@ -19,6 +19,7 @@
 #include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
+#include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -53,7 +54,14 @@ void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMat
                    const CompareOptions& options, std::vector<Finding>& out) {
   const std::uint64_t end = before.source().size();
   std::uint64_t at = 0;
-  for (const Range& range : allowed_ranges(before, after, match, options.allow_new_build_id)) {
+  auto ranges = allowed_ranges(before, after, match, options.allow_new_build_id);
+  if (options.elsewhere != nullptr) {
+    for (const auto& [offset, size] : options.elsewhere->bytes) {
+      ranges.push_back({offset.value, offset.value + size.value});
+    }
+    std::ranges::sort(ranges, {}, &Range::begin);
+  }
+  for (const Range& range : ranges) {
     // An empty section may state any offset.
     const std::uint64_t begin = std::min(range.begin, end);
     if (begin > at && !same_bytes(before, after, at, begin, out)) return;
@@ -242,6 +250,12 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   if (has_sleds(after) && !has_sleds(before)) return compare_sleds(before, after);
   if (has_guards(after) && !has_guards(before)) return compare_guards(before, after);
   if (gained_index(before, after)) return compare_index(before, after);
+  const bool from_index =
+      std::ranges::none_of(before.sections(), holds_notes) && find_index(before).has_value();
+  if (options.elsewhere == nullptr && options.notes_from == nullptr && !from_index &&
+      is_upgraded(before, after)) {
+    return compare_upgrade(before, after, options);
+  }
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);
@@ -251,9 +265,9 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
     compare_restored(read_probes(*options.notes_from), {}, false, now, out);
-  } else if (std::ranges::none_of(before.sections(), holds_notes) && find_index(before)) {
+  } else if (from_index) {
     compare_with_index(before, now, out);
-  } else {
+  } else if (options.elsewhere == nullptr) {
     compare_probes(old_probes(before, old, match, options), now, options, out);
   }
   check_index(before, after, now, out);

@@ -2,12 +2,19 @@
 // is found again at the same instruction, every removed one was dangling.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
 
 namespace reprobe {
+
+// What the caller of compare() has compared: bytes of the input, as offset and size, and all
+// probes.
+struct ComparedElsewhere {
+  std::vector<std::pair<FileOffset, Size>> bytes;
+};
 
 struct CompareOptions {
   bool allow_removed_ambiguous{};  // --remove-ambiguous was asked for
@@ -16,6 +23,7 @@ struct CompareOptions {
   // outlive the call.
   const ElfFile* notes_from{};
   bool allow_respelled{};  // --respell was asked for
+  const ComparedElsewhere* elsewhere{};
 };
 
 // Rules: verify-bytes, verify-section, verify-probe-lost, verify-probe-added, verify-build-id.

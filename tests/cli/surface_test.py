@@ -32,7 +32,7 @@ OPTIONS = {
     "list": [*OUTPUT, "--deps", "--root", "FILE"],
     "audit": [*OUTPUT, "--sarif", "--consumers", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
-            "--skip", "--from-debug", "--second-opinion"],
+            "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo", "--second-opinion"],
     "guards": [*OUTPUT, *IN_PLACE, "--to", "--second-opinion"],
@@ -88,7 +88,7 @@ for names in ["nope", "gdb,nope"]:
     usage(["audit", "--consumers", names, "good"], "--consumers: nope not in {libbpf,libbpf-1.1,bcc,"
           "bpftrace-0.17,bpftrace,gdb,systemtap,perf,lttng,bolt}", " audit")
 for option in [["--respell"], ["--remove-ambiguous"], ["--only", "dangling"], ["--skip", "dangling"],
-               ["--build-id=new"]]:
+               ["--build-id=new"], ["--upgrade"]]:
     found = t.run("fix", "--from-debug", "dead", *option, "good")
     t.check(f"usage: fix --from-debug {option[0]}", found.code == 2 and " excludes " in found.err,
             found.text())

@@ -13,10 +13,10 @@ code = "\n".join(
     for path in sorted((source / folder).rglob("*.[ch]pp"))
     if path.parent.name != "consumers"  # their reasons are no rules
 )
-PREFIX = (r"(?:note|base|verify|elf|index|semaphore|argument|site|probe)-[a-z-]+|redzone-nop5|section-order|"
+PREFIX = (r"(?:note|base|verify|elf|index|semaphore|argument|site|probe|legacy)-[a-z-]+|redzone-nop5|section-order|"
           r"build-id-short|notes-stripped|debug-file|spec-count|dangling|ambiguous|alias")
 named = set(re.findall(
-    rf'(?:rule = |Rule\{{|string_view note_\w+ = |finding\(|probe, |old, |\[at\], )\s*"({PREFIX})"', code))
+    rf'(?:rule = |Rule\{{|string_view note_\w+ = |finding\(|differs\(|probe, |old, |\[at\], )\s*"({PREFIX})"', code))
 named |= set(re.findall(
     rf'\b(?:about|about_file|finding|probe_finding)\([^;]*?"({PREFIX})"', code, re.S))
 rows = set(re.findall(rf"^\| `({PREFIX})` \|", (source / "docs/rules.md").read_text(), re.M))

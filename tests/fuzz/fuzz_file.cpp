@@ -8,12 +8,14 @@
 
 #include "libprobe/audit/consumers/consumers.hpp"
 #include "libprobe/audit/diff.hpp"
+#include "libprobe/audit/legacy_probes.hpp"
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/audit/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/fix.hpp"
 #include "libprobe/rewrite/index/relativize.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
+#include "libprobe/rewrite/legacy/upgrade.hpp"
 #include "libprobe/rewrite/sled/sled.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/verify/compare.hpp"
@@ -98,6 +100,24 @@ void relativize_and_check(const ElfFile& before, const ProbeFile& probes) {
           again ? "it plans more" : again.error().message);
 }
 
+// Records of SystemTap up to 1.3 become notes, once.
+void upgrade_and_check(const ElfFile& before) {
+  const LegacyProbes legacy = read_legacy(before);
+  static_cast<void>(audit_legacy(legacy));
+  const auto upgrade = plan_upgrade(before, legacy, {});
+  require(upgrade || upgrade.error().code != ErrorCode::internal,
+          "an upgrade must not contradict itself", upgrade ? "" : upgrade.error().message);
+  if (!upgrade || upgrade->fix.plan.empty()) return;
+  const auto output = apply(upgrade->fix.plan, before.source());
+  require(output.has_value(), "an upgrade must apply", output ? "" : output.error().message);
+  const auto after = ElfFile::open(borrowed_source(*output));
+  require(after.has_value(), "the result must open", after ? "" : after.error().message);
+  const auto findings = compare(before, *after, {});
+  require(findings.empty(), "the upgrade must verify",
+          findings.empty() ? "" : findings.front().rule + ": " + findings.front().message);
+  require(!read_legacy(*after).found(), "a second upgrade must find nothing", "");
+}
+
 // `reprobe verify` takes any two files: here one that differs in a field's worth of bytes, at a
 // place that the input itself names.
 void compare_with_changed(const ElfFile& before) {
@@ -128,6 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static_cast<void>(consumer_verdicts(*file, probes));
   compare_with_changed(*file);
   sled_and_check(*file, probes);
+  upgrade_and_check(*file);
   fix_and_check(*file, probes, {}, false);
   // The tool's other ways of asking for a repair.
   fix_and_check(*file, probes, {.remove_ambiguous = true, .selected = {}}, true);
