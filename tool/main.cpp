@@ -301,6 +301,8 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       ->type_name("WHERE")
       ->check(CLI::IsMember(std::vector<std::string>{"site", "on", "restore"}))
       ->required();
+  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  add_safety(command, options);
 }
 
 void add_relativize(CLI::App& app, RelativizeCommandOptions& options) {
