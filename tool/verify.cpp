@@ -24,7 +24,7 @@ void print_text(const std::vector<Finding>& findings, const Terminal& terminal) 
     }
   }
   if (findings.empty())
-    fmt::print("verified: nothing but the probe notes and their sections differs\n");
+    fmt::print("verified: each difference is one that reprobe makes, and is proven\n");
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ found = t.run("fix", "-v", "dead", "-o", "fixed")
 t.check("fix -v says why", found.code == 0 and found.out == "" and
         "reprobe: dead: remove demo:gone at 0x10: 0x10 lies in no section\n" in found.err and
         "second opinion" in found.err, found.text())
-VERIFIED = "verified: nothing but the probe notes and their sections differs\n"
+VERIFIED = "verified: each difference is one that reprobe makes, and is proven\n"
 t.same("verify", Result(0, VERIFIED, ""), t.run("verify", "dead", "fixed"))
 t.same("verify of the same", Result(0, VERIFIED, ""), t.run("verify", "dead", "dead"))
 
