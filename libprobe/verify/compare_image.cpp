@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 
@@ -43,20 +44,43 @@ void ImageComparer::compare_segments() {
   }
   for (const std::uint32_t type :
        {PT_INTERP, PT_NOTE, PT_DYNAMIC, PT_TLS, PT_GNU_RELRO, PT_GNU_STACK, PT_GNU_PROPERTY}) {
-    if (texts_of(before_, type) != texts_of(after_, type)) {
+    const bool by_place = type == PT_TLS || type == PT_GNU_RELRO || type == PT_GNU_STACK;
+    if (by_place ? !same_places(type) : texts_of(before_, type) != texts_of(after_, type)) {
       out_.push_back(verify_finding(
           "verify-segment", fmt::format("a program header of type {:#x} means another", type)));
     }
   }
 }
 
+// These stay where they are, and the loaded bytes are compared as those of PT_LOAD: mold states the
+// offset 0 for those that begin with .tbss.
+bool ImageComparer::same_places(std::uint32_t type) const {
+  const auto places = [&](const ElfFile& file) {
+    std::vector<std::array<std::uint64_t, 6>> all;
+    for (const Segment& s : file.segments()) {
+      if (s.type == type)
+        all.push_back(
+            {s.flags, s.offset.value, s.vaddr.value, s.filesz.value, s.memsz.value, s.align.value});
+    }
+    return all;
+  };
+  return places(before_) == places(after_);
+}
+
+// patchelf 0.14 leaves a PT_GNU_PROPERTY behind that lies in the program headers it added to.
+bool ImageComparer::in_old_headers(const Segment& segment) const {
+  const ElfHeader& header = before_.header();
+  return segment.offset < FileOffset{header.phoff.value + header.phnum * header.phentsize} &&
+         segment.offset.value + segment.filesz.value > header.phoff.value;
+}
+
 // What the segments of a type hold, put together: two that touch may have become one. The index
 // is compared with the notes.
-Bytes ImageComparer::texts_of(const ElfFile& file, std::uint32_t type) {
+Bytes ImageComparer::texts_of(const ElfFile& file, std::uint32_t type) const {
   const auto index = type == PT_NOTE ? find_index(file) : std::nullopt;
   Bytes bytes;
   for (const Segment& segment : file.segments()) {
-    if (segment.type != type) continue;
+    if (segment.type != type || in_old_headers(segment)) continue;
     const auto view = file.source().slice(segment.offset, segment.filesz, "a segment");
     if (!view) continue;
     bytes.insert(bytes.end(), view->begin(), view->end());

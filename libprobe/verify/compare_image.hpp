@@ -39,7 +39,9 @@ class ImageComparer {
     std::uint64_t end{};
   };
 
-  [[nodiscard]] static Bytes texts_of(const ElfFile& file, std::uint32_t type);
+  [[nodiscard]] Bytes texts_of(const ElfFile& file, std::uint32_t type) const;
+  [[nodiscard]] bool same_places(std::uint32_t type) const;
+  [[nodiscard]] bool in_old_headers(const Segment& segment) const;
   void unwind_differs(VirtAddr at);
   void allow_headers();
   [[nodiscard]] bool same_contents(const Section& old, const Section& now) const;

@@ -269,6 +269,9 @@ Result<SledResult> plan_sleds(const ElfFile& file, const ProbeFile& probes,
     return refuse("code checks the sites of its probes, which must stay where they are",
                   "reprobe guards --to restore comes first");
   }
+  if (file.header().type == ET_REL) {
+    return refuse("a relocatable object", "sleds are made after the link");
+  }
   if (probes.debug_file) {
     return refuse("the code is not in this file", "run reprobe sled on the program itself");
   }
