@@ -26,6 +26,7 @@ BUILDS = {
     "lld, no unwind tables": ("gcc", "dropped.c",
                               f"{GC} -fuse-ld=lld -fno-asynchronous-unwind-tables", 10),
     "in place": ("gcc", "in_place.c", "-O2", 0),
+    "in place, mold": ("gcc", "in_place.c", "-O2 -fuse-ld=mold", 0),
 }
 
 
