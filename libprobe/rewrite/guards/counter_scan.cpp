@@ -54,12 +54,29 @@ class CounterScan {
     return static_cast<std::size_t>(it - counters_.begin());
   }
 
+  // All that an operand of `size` bytes there would touch.
+  [[nodiscard]] std::vector<std::size_t> counters_in(VirtAddr at, std::uint64_t size) const {
+    std::vector<std::size_t> all;
+    const auto first = counter_in(at, size);
+    for (std::size_t i = first.value_or(counters_.size());
+         i < counters_.size() && touches(counters_[i], at, size); ++i) {
+      all.push_back(i);
+    }
+    return all;
+  }
+
   static bool touches(VirtAddr counter, VirtAddr at, std::uint64_t size) {
     return counter < at || counter.value - at.value < size;
   }
 
   void unknown(std::size_t counter, VirtAddr at, std::string what) {
     out_.unknown.push_back({counter, at, std::move(what)});
+  }
+
+  // An operand of unknown size may touch any of them.
+  void unknown_near(VirtAddr target, VirtAddr at, const std::string& what) {
+    for (const std::size_t counter : counters_in(target, kLongestOperand))
+      unknown(counter, at, what);
   }
 
   void unknown_for_all(VirtAddr at, const std::string& what) {
@@ -245,8 +262,7 @@ class CounterScan {
       if (target) return take_operand(holder, *target);
       // sem(,%rax,2), or a displacement that happens to be as large.
       const auto raw = static_cast<std::uint64_t>(holder.memory->displacement);
-      if (const auto counter = counter_in(VirtAddr{raw}, kLongestOperand))
-        unknown(*counter, holder.address, "an indexed operand near the counter");
+      unknown_near(VirtAddr{raw}, holder.address, "an indexed operand near the counter");
     } else if (holder.immediate && (behind == 4 || behind == 8)) {
       take_immediate(holder, behind == 8);
     }
@@ -264,8 +280,7 @@ class CounterScan {
     const auto raw = static_cast<std::uint32_t>(
         load_uint(bytes, static_cast<std::size_t>(at), 4, std::endian::little));
     for (const std::uint64_t value : {std::uint64_t{raw}, code.end().value + sign_extended(raw)}) {
-      if (const auto counter = counter_in(VirtAddr{value}, kLongestOperand))
-        unknown(*counter, code.address, "an instruction that is not understood");
+      unknown_near(VirtAddr{value}, code.address, "an instruction that is not understood");
       const auto slot = slots_.find(value);
       if (slot != slots_.end())
         unknown(slot->second, code.address, "an instruction that is not understood");
@@ -293,10 +308,7 @@ class CounterScan {
     if (code.kind == InstructionKind::nop) return;
     const std::uint64_t size =
         code.memory->size != 0 ? std::uint64_t{code.memory->size} : kLongestOperand;
-    if (const auto first = counter_in(target, size)) {
-      for (std::size_t i = *first; i < counters_.size() && touches(counters_[i], target, size); ++i)
-        add(code, i, How::memory);
-    }
+    for (const std::size_t counter : counters_in(target, size)) add(code, counter, How::memory);
     const auto slot = slots_.lower_bound(target.value - std::min(target.value, kSlotSize - 1));
     if (slot != slots_.end() && slot->first < target.value + size) {
       if (slot->first == target.value && size == kSlotSize) {
