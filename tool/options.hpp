@@ -59,7 +59,6 @@ struct FixCommandOptions : WriteOptions {
   std::vector<std::string> only;  // --only and --skip: names of repairs
   std::vector<std::string> skip;
   bool new_build_id{};
-  SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
 struct SledCommandOptions : WriteOptions {
