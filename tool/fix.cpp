@@ -62,20 +62,14 @@ Json plan_json(const FixCommandOptions& options, const ElfFile& file, const Prob
     item["reason"] = refusal.reason;
     refused.push_back(std::move(item));
   }
-  Json j = {{"schema", "reprobe.plan/1"},
-            {"file", options.file},
-            {"output", options.output.empty() ? options.file : options.output},
-            {"changed", !fix.plan.empty()},
-            {"edits", edits_json(fix.plan)},
-            {"appended", fix.plan.appended().size()},
-            {"removed", std::move(removed)},
-            {"sites", Json::array()},
-            {"repairs", repairs_json(fix, probes)},
-            {"refused", std::move(refused)}};
+  Json j = plan_head(options, fix.plan);
+  j["appended"] = fix.plan.appended().size();
+  j["removed"] = std::move(removed);
+  j["sites"] = Json::array();
+  j["repairs"] = repairs_json(fix, probes);
+  j["refused"] = std::move(refused);
   if (Json followed = index_json(index); !followed.is_null()) j["index"] = std::move(followed);
-  if (const std::string id = file.build_id(); !id.empty()) {
-    j["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
-  }
+  add_build_id(j, file, new_id);
   return j;
 }
 
@@ -241,11 +235,7 @@ Result<Planned> plan_notes(const FixCommandOptions& options) {
   fix_options.remove_ambiguous = options.remove_ambiguous;
   fix_options.respell = options.respell;
   fix_options.repairs = *choice;
-  if (!options.common.patterns.empty()) {
-    fix_options.selected = [&](const Probe& probe) {
-      return selected(options.common.patterns, probe.note);
-    };
-  }
+  fix_options.selected = selection(options.common);
   if (wants_upgrade(options, *choice)) {
     const LegacyProbes legacy = read_legacy(file);
     if (legacy.found()) return plan_upgraded(std::move(*input), legacy, fix_options);
@@ -299,18 +289,13 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
   // apply -> verify -> commit: the result is checked before it takes the file's place.
-  const ElfFile& file = planned->input.file;
   const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = planned->debug ? &*planned->debug : nullptr,
                                        .allow_respelled = options.respell},
                            .second_opinion = options.second_opinion,
                            .changed_sections = fix.changed_sections};
-  const auto written =
-      write_output(options, fix.plan, file.source(), planned->input.stamp,
-                   [&](const std::filesystem::path& result) {
-                     return check_result(file, options.file, result, check, terminal);
-                   });
+  const auto written = write_checked(options, fix.plan, planned->input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json(plan_json(options, planned->input.file, planned->probes, fix, planned->index,

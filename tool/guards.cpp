@@ -23,14 +23,6 @@ const Note& note_of(const ProbeFile& probes, const GuardCounter& counter) {
   return probes.probes[counter.probes.front()].note;
 }
 
-Json write_json(const GuardsCommandOptions& options, const Plan& plan) {
-  return {{"schema", "reprobe.plan/1"},
-          {"file", options.file},
-          {"output", options.output.empty() ? options.file : options.output},
-          {"changed", !plan.empty()},
-          {"edits", edits_json(plan)}};
-}
-
 Json plan_json(const GuardsCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
                const GuardsResult& result) {
   Json guards = Json::array();
@@ -51,7 +43,7 @@ Json plan_json(const GuardsCommandOptions& options, const ElfFile& file, const P
     if (options.to == GuardsCommand::site) item["site"] = hex(counter.site.value);
     guards.push_back(std::move(item));
   }
-  Json j = write_json(options, result.plan);
+  Json j = plan_head(options, result.plan);
   j["appended"] = result.plan.appended().size();
   j["removed"] = Json::array();
   j["guards"] = std::move(guards);
@@ -59,9 +51,7 @@ Json plan_json(const GuardsCommandOptions& options, const ElfFile& file, const P
   if (Json followed = index_json(result.index); !followed.is_null()) {
     j["index"] = std::move(followed);
   }
-  if (const std::string id = file.build_id(); !id.empty()) {
-    j["build_id"] = {{"before", id}, {"after", id}};
-  }
+  add_build_id(j, file);
   return j;
 }
 
@@ -132,7 +122,7 @@ Result<int> restore(const GuardsCommandOptions& options, const Terminal& termina
   const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
-    Json j = write_json(options, *plan);
+    Json j = plan_head(options, *plan);
     j["size"] = plan->kept(input->file.source()).value;
     print_json(j);
   } else if (options.dry_run) {
@@ -147,21 +137,13 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
   const auto input = open_input(options.file);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
-  GuardsOptions guards{options.to == GuardsCommand::on ? GuardsTo::on : GuardsTo::site, {}};
-  if (!options.common.patterns.empty()) {
-    guards.selected = [&](const Probe& probe) {
-      return selected(options.common.patterns, probe.note);
-    };
-  }
+  const GuardsOptions guards{.to = options.to == GuardsCommand::on ? GuardsTo::on : GuardsTo::site,
+                             .selected = selection(options.common)};
   const auto result = plan_guards(input->file, probes, guards);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
   const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
-  const auto written =
-      write_output(options, result->plan, input->file.source(), input->stamp,
-                   [&](const std::filesystem::path& output) {
-                     return check_result(input->file, options.file, output, check, terminal);
-                   });
+  const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json(plan_json(options, input->file, probes, *result));

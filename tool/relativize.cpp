@@ -21,19 +21,13 @@ Json plan_json(const RelativizeCommandOptions& options, const ElfFile& file,
     sites.push_back(
         {{"provider", entry.provider}, {"name", entry.name}, {"site", hex(entry.site.value)}});
   }
-  Json j = {{"schema", "reprobe.plan/1"},
-            {"file", options.file},
-            {"output", options.output.empty() ? options.file : options.output},
-            {"changed", !result.plan.empty()},
-            {"edits", edits_json(result.plan)},
-            {"appended", result.plan.appended().size()},
-            {"removed", Json::array()},
-            {"sites", std::move(sites)},
-            {"index", {{"address", hex(result.address.value)}, {"dangling", result.dangling}}},
-            {"refused", Json::array()}};
-  if (const std::string id = file.build_id(); !id.empty()) {
-    j["build_id"] = {{"before", id}, {"after", id}};
-  }
+  Json j = plan_head(options, result.plan);
+  j["appended"] = result.plan.appended().size();
+  j["removed"] = Json::array();
+  j["sites"] = std::move(sites);
+  j["index"] = {{"address", hex(result.address.value)}, {"dangling", result.dangling}};
+  j["refused"] = Json::array();
+  add_build_id(j, file);
   return j;
 }
 
@@ -63,22 +57,13 @@ Result<int> relativize_file(const RelativizeCommandOptions& options, const Termi
   const auto input = open_input(options.file);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
-  RelativizeOptions wanted;
-  if (!options.common.patterns.empty()) {
-    wanted.selected = [&](const Probe& probe) {
-      return selected(options.common.patterns, probe.note);
-    };
-  }
+  const RelativizeOptions wanted{.selected = selection(options.common)};
   const auto result = plan_relativize(input->file, probes, wanted);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
   // apply -> verify -> commit.
   const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
-  const auto written =
-      write_output(options, result->plan, input->file.source(), input->stamp,
-                   [&](const std::filesystem::path& output) {
-                     return check_result(input->file, options.file, output, check, terminal);
-                   });
+  const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json(plan_json(options, input->file, *result));

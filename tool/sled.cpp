@@ -60,21 +60,15 @@ Json plan_json(const SledCommandOptions& options, const ElfFile& file, const Pro
       refused.push_back(std::move(item));
     }
   }
-  Json j = {{"schema", "reprobe.plan/1"},
-            {"file", options.file},
-            {"output", options.output.empty() ? options.file : options.output},
-            {"changed", !result.plan.empty()},
-            {"edits", edits_json(result.plan)},
-            {"appended", result.plan.appended().size()},
-            {"removed", Json::array()},
-            {"sites", std::move(sites)},
-            {"refused", std::move(refused)}};
+  Json j = plan_head(options, result.plan);
+  j["appended"] = result.plan.appended().size();
+  j["removed"] = Json::array();
+  j["sites"] = std::move(sites);
+  j["refused"] = std::move(refused);
   if (Json followed = index_json(result.index); !followed.is_null()) {
     j["index"] = std::move(followed);
   }
-  if (const std::string id = file.build_id(); !id.empty()) {
-    j["build_id"] = {{"before", id}, {"after", id}};
-  }
+  add_build_id(j, file);
   return j;
 }
 
@@ -126,12 +120,9 @@ Result<int> undo_file(const SledCommandOptions& options, const Terminal& termina
   const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
-    print_json({{"schema", "reprobe.plan/1"},
-                {"file", options.file},
-                {"output", options.output.empty() ? options.file : options.output},
-                {"changed", true},
-                {"edits", edits_json(*plan)},
-                {"size", plan->kept(input->file.source()).value}});
+    Json j = plan_head(options, *plan);
+    j["size"] = plan->kept(input->file.source()).value;
+    print_json(j);
   }
   terminal.info(fmt::format("{}: {} the original", options.file,
                             options.dry_run ? "would give back" : "gave back"));
@@ -143,22 +134,14 @@ Result<int> sled_file(const SledCommandOptions& options, const Terminal& termina
   const auto input = open_input(options.file);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
-  SledOptions sled_options{.kind = options.kind, .guard = options.guard, .selected = {}};
-  if (!options.common.patterns.empty()) {
-    sled_options.selected = [&](const Probe& probe) {
-      return selected(options.common.patterns, probe.note);
-    };
-  }
+  const SledOptions sled_options{
+      .kind = options.kind, .guard = options.guard, .selected = selection(options.common)};
   const auto result = plan_sleds(input->file, probes, sled_options);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
   // apply -> verify -> commit.
   const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
-  const auto written =
-      write_output(options, result->plan, input->file.source(), input->stamp,
-                   [&](const std::filesystem::path& output) {
-                     return check_result(input->file, options.file, output, check, terminal);
-                   });
+  const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json(plan_json(options, input->file, probes, *result));

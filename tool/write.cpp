@@ -33,6 +33,32 @@ Result<void> write_output(const WriteOptions& options, const Plan& plan, const B
   return commit(plan, input, commit_as, check);
 }
 
+Result<void> write_checked(const WriteOptions& options, const Plan& plan, const Input& input,
+                           const CheckOptions& check, const Terminal& terminal) {
+  return write_output(options, plan, input.file.source(), input.stamp,
+                      [&](const std::filesystem::path& output) {
+                        return check_result(input.file, options.file, output, check, terminal);
+                      });
+}
+
+std::function<bool(const Probe&)> selection(const CommonOptions& common) {
+  if (common.patterns.empty()) return {};
+  return [&common](const Probe& probe) { return selected(common.patterns, probe.note); };
+}
+
+Json plan_head(const WriteOptions& options, const Plan& plan) {
+  return {{"schema", "reprobe.plan/1"},
+          {"file", options.file},
+          {"output", options.output.empty() ? options.file : options.output},
+          {"changed", !plan.empty()},
+          {"edits", edits_json(plan)}};
+}
+
+void add_build_id(Json& plan, const ElfFile& file, const std::string& new_id) {
+  const std::string id = file.build_id();
+  if (!id.empty()) plan["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
+}
+
 void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal) {
   if (index.fate == IndexFate::renewed) terminal.info(path + ": renewed the index");
   if (index.fate != IndexFate::emptied) return;

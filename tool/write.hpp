@@ -5,9 +5,11 @@
 #include <functional>
 #include <string>
 
+#include "libprobe/audit/probe.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/rewrite/commit.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
+#include "tool/check.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"
 
@@ -25,6 +27,19 @@ struct Input {
 [[nodiscard]] Result<void> write_output(
     const WriteOptions& options, const Plan& plan, const ByteSource& input, const FileStamp& stamp,
     const std::function<Result<void>(const std::filesystem::path&)>& check);
+
+// The same, with the result checked before it takes the file's place (check_result).
+[[nodiscard]] Result<void> write_checked(const WriteOptions& options, const Plan& plan,
+                                         const Input& input, const CheckOptions& check,
+                                         const Terminal& terminal);
+
+// Which probes -p chooses; empty without -p. `common` must outlive it.
+[[nodiscard]] std::function<bool(const Probe&)> selection(const CommonOptions& common);
+
+// What every plan's JSON begins with.
+[[nodiscard]] Json plan_head(const WriteOptions& options, const Plan& plan);
+// Its `build_id`; nothing where the file has none. `new_id` is "" where the rewrite keeps it.
+void add_build_id(Json& plan, const ElfFile& file, const std::string& new_id = "");
 
 // Warns of an index (.note.reprobe) that could not follow the notes.
 void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal);

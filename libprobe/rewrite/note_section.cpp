@@ -149,6 +149,14 @@ class SectionBuilder {
 
 }  // namespace
 
+Section note_section(std::string_view name) {
+  Section section;
+  section.name = std::string(name);
+  section.type = SHT_NOTE;
+  section.addralign = Size{4};
+  return section;
+}
+
 bool is_other_owner(const ForeignNote& note) { return note.owner != kStapsdtOwner; }
 
 std::span<const ForeignNote> foreign_of(const ProbeFile& probes, const Section& section) {

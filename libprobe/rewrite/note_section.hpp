@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "libprobe/audit/probe.hpp"
@@ -24,6 +25,9 @@ struct NewNotes {
   std::vector<KeptNote> kept;  // foreign notes included, ascending within each section
   Bytes foreign;               // notes of other owners, where they are to stand apart
 };
+
+// A new section of notes, that is not loaded, without size and place.
+[[nodiscard]] Section note_section(std::string_view name);
 
 // The owner of the notes that bring a section of their own where they stand apart.
 [[nodiscard]] bool is_other_owner(const ForeignNote& note);

@@ -149,6 +149,16 @@ Result<std::uint32_t> SectionTable::add(const Section& section, std::string why)
   return index;
 }
 
+Result<std::uint32_t> SectionTable::append(Plan& plan, Section section, Bytes contents,
+                                           std::string why_there, std::string why) {
+  section.size = Size{contents.size()};
+  const auto offset =
+      plan.append(file_->source(), std::move(contents), section.addralign, std::move(why_there));
+  if (!offset) return tl::unexpected(offset.error());
+  section.offset = *offset;
+  return add(section, std::move(why));
+}
+
 // The names can grow only where they end in a NUL and every section finds its own there: otherwise
 // what is added becomes a part of some section's name.
 Result<void> SectionTable::read_names() {

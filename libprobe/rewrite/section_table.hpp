@@ -35,6 +35,11 @@ class SectionTable {
   // section 0's fields, no readable section name table), internal.
   [[nodiscard]] Result<std::uint32_t> add(const Section& section, std::string why);
 
+  // The same with contents, which stand at the end of the file: size and offset are filled in.
+  // `why_there` is the plan's reason for the contents.
+  [[nodiscard]] Result<std::uint32_t> append(Plan& plan, Section section, Bytes contents,
+                                             std::string why_there, std::string why);
+
   // Exchanges the places of two headers; every sh_link, sh_info, e_shstrndx and st_shndx follows.
   // Errors: refused (a loaded symbol or a section group names one of them, or the numbers are not
   // in the fields themselves).

@@ -114,17 +114,16 @@ class StubPlacer {
     const Section* old = file_.section(kDebugFrame);
     Bytes bytes = std::move(old_debug_frame_);
     append(bytes, debug_frame_);
-    const Size size{bytes.size()};
-    const auto offset =
-        plan_.append(file_.source(), std::move(bytes), kWord, ".debug_frame with the stubs'");
-    if (!offset) return tl::unexpected(offset.error());
+    const std::string why = ".debug_frame with the stubs'";
     if (old == nullptr) {
-      Section added = progbits(kDebugFrame, 0, VirtAddr{}, size, kWord);
-      added.offset = *offset;
-      const auto index = headers_.add(added, "debuggers find the stubs' frames there");
-      if (!index) return tl::unexpected(index.error());
-      return {};
+      const auto index =
+          headers_.append(plan_, progbits(kDebugFrame, 0, VirtAddr{}, Size{}, kWord),
+                          std::move(bytes), why, "debuggers find the stubs' frames there");
+      return index ? Result<void>{} : tl::unexpected(index.error());
     }
+    const Size size{bytes.size()};
+    const auto offset = plan_.append(file_.source(), std::move(bytes), kWord, why);
+    if (!offset) return tl::unexpected(offset.error());
     auto done = headers_.set(*old, SectionField::offset, offset->value, "it has grown");
     if (!done) return done;
     return headers_.set(*old, SectionField::size, size.value, "it has grown");

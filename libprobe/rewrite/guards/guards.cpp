@@ -9,6 +9,7 @@
 #include "libprobe/rewrite/sled/sled_notes.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/stub_room.hpp"
+#include "libprobe/rewrite/undoable.hpp"
 
 namespace reprobe {
 namespace {
@@ -19,28 +20,13 @@ tl::unexpected<Error> refuse(std::string why, std::string hint = {}) {
 
 // The record of what was replaced, in a section of its own, and the table with its header.
 Result<void> finish(GuardsResult& result, SectionTable& headers, const ElfFile& file,
-                    std::string_view name) {
-  Plan& plan = result.plan;
-  // Before the record is made: it gives the old index back, too.
-  Plan finished = plan;
-  if (auto done = headers.write(finished); !done) return done;
-  auto renewed = renew_index(plan, file, &finished);
-  if (!renewed) return tl::unexpected(renewed.error());
-  result.index = std::move(*renewed);
-  auto record = make_undo(plan, file.source());
-  if (!record) return tl::unexpected(record.error());
-  Section section;
-  section.name = std::string(name);
-  section.type = SHT_PROGBITS;
-  section.size = Size{record->size()};
-  section.addralign = Size{1};
-  const auto offset = plan.append(file.source(), std::move(*record), section.addralign,
-                                  section.name + ", what was replaced");
-  if (!offset) return tl::unexpected(offset.error());
-  section.offset = *offset;
-  const auto index = headers.add(section, "the record of what was replaced");
+                    std::string_view record) {
+  auto index = finish_undoable(result.plan, headers, file, record,
+                               std::string(record) + ", what was replaced",
+                               "the record of what was replaced");
   if (!index) return tl::unexpected(index.error());
-  return headers.write(plan);
+  result.index = std::move(*index);
+  return {};
 }
 
 // Counters of which one check looks at the one or the other, or whose checks share a stub: all of

@@ -8,6 +8,7 @@
 #include "libprobe/notes/index.hpp"
 #include "libprobe/rewrite/compose.hpp"
 #include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/rewrite/note_section.hpp"
 #include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
@@ -143,19 +144,11 @@ class Restorer {
       contents.insert(contents.end(), bytes->begin(), bytes->end());
     }
     Plan plan;
-    Section notes;
-    notes.name = kStapsdtSection;
-    notes.type = SHT_NOTE;
-    notes.size = Size{contents.size()};
-    notes.addralign = Size{4};
-    const auto offset =
-        plan.append(file_.source(), std::move(contents), Size{4}, "the notes of the index");
-    if (!offset) return tl::unexpected(offset.error());
-    notes.offset = *offset;
     auto headers = SectionTable::of(file_);
     if (!headers) return tl::unexpected(headers.error());
     if (auto done = add_base(*headers); !done) return tl::unexpected(done.error());
-    const auto added = headers->add(notes, "a section for the notes");
+    const auto added = headers->append(plan, note_section(kStapsdtSection), std::move(contents),
+                                       "the notes of the index", "a section for the notes");
     if (!added) return tl::unexpected(added.error());
     if (auto done = headers->write(plan); !done) return tl::unexpected(done.error());
     return plan;

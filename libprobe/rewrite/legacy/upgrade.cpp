@@ -9,6 +9,7 @@
 #include "libprobe/rewrite/compose.hpp"
 #include "libprobe/rewrite/legacy/drop_relocations.hpp"
 #include "libprobe/rewrite/legacy/own_bytes.hpp"
+#include "libprobe/rewrite/note_section.hpp"
 #include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
@@ -106,16 +107,8 @@ class Upgrader {
       if (!bytes) return tl::unexpected(bytes.error());
       contents.insert(contents.end(), bytes->begin(), bytes->end());
     }
-    Section notes;
-    notes.name = kStapsdtSection;
-    notes.type = SHT_NOTE;
-    notes.size = Size{contents.size()};
-    notes.addralign = Size{4};
-    const auto offset =
-        plan_.append(file_.source(), std::move(contents), Size{4}, "notes for the records");
-    if (!offset) return tl::unexpected(offset.error());
-    notes.offset = *offset;
-    const auto added = headers.add(notes, "a section for the notes");
+    const auto added = headers.append(plan_, note_section(kStapsdtSection), std::move(contents),
+                                      "notes for the records", "a section for the notes");
     if (!added) return tl::unexpected(added.error());
     return {};
   }

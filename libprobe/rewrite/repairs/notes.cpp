@@ -182,16 +182,9 @@ class NoteRepair {
 
   Result<void> place_new(SectionTable& headers, Plan& plan, std::string_view name,
                          const Bytes& notes) {
-    const auto offset =
-        plan.append(state_.file.source(), notes, Size{4}, fmt::format("notes of {}", name));
-    if (!offset) return tl::unexpected(offset.error());
-    Section section;
-    section.name = name;
-    section.type = SHT_NOTE;
-    section.offset = *offset;
-    section.size = Size{notes.size()};
-    section.addralign = Size{4};
-    const auto index = headers.add(section, fmt::format("{} is new", name));
+    const auto index =
+        headers.append(plan, note_section(name), notes, fmt::format("notes of {}", name),
+                       fmt::format("{} is new", name));
     if (!index) return tl::unexpected(index.error());
     added_ = *index;
     return {};

@@ -12,6 +12,7 @@
 #include "libprobe/rewrite/sled/stub_symbols.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/stub_room.hpp"
+#include "libprobe/rewrite/undoable.hpp"
 #include "libprobe/rewrite/unwind.hpp"
 
 namespace reprobe {
@@ -178,20 +179,9 @@ class SledMaker {
     for (const auto& [site, moved] : sleds.sites) result_.moved.emplace(site, moved.sled);
     done = write_symbols(headers, sleds);
     if (!done) return done;
-    done = follow_with_index(headers);
-    if (!done) return done;
-    auto record = make_undo(result_.plan, file_.source());
-    if (!record) return tl::unexpected(record.error());
-    done = append_record(headers, std::move(*record));
-    if (!done) return done;
-    return headers.write(result_.plan);
-  }
-
-  // Before the record is made: it gives the old index back, too.
-  Result<void> follow_with_index(const SectionTable& headers) {
-    Plan finished = result_.plan;
-    if (auto done = headers.write(finished); !done) return done;
-    auto index = renew_index(result_.plan, file_, &finished);
+    auto index =
+        finish_undoable(result_.plan, headers, file_, kUndoSection,
+                        fmt::format("{} of the sleds", kUndoSection), "the sections of the sleds");
     if (!index) return tl::unexpected(index.error());
     result_.index = std::move(*index);
     return {};
@@ -225,21 +215,6 @@ class SledMaker {
     const auto offset = file_.offset_of(at);
     if (!offset) return fail(ErrorCode::internal, "", "an address without bytes in the file");
     return result_.plan.replace(file_.source(), *offset, bytes, std::move(why));
-  }
-
-  Result<void> append_record(SectionTable& headers, Bytes record) {
-    Section added;
-    added.name = std::string(kUndoSection);
-    added.type = SHT_PROGBITS;
-    added.size = Size{record.size()};
-    added.addralign = Size{1};
-    const auto offset = result_.plan.append(file_.source(), std::move(record), added.addralign,
-                                            fmt::format("{} of the sleds", kUndoSection));
-    if (!offset) return tl::unexpected(offset.error());
-    added.offset = *offset;
-    const auto index = headers.add(added, "the sections of the sleds");
-    if (!index) return tl::unexpected(index.error());
-    return {};
   }
 
   const ElfFile& file_;

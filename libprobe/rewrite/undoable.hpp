@@ -1,0 +1,22 @@
+// What a rewrite that can be taken out again ends with.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/rewrite/index/renew.hpp"
+#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/rewrite/section_table.hpp"
+
+namespace reprobe {
+
+// Adds to a plan what lets the file's index follow the notes, the record that gives the original
+// back (sled/undo.hpp) in the section `record`, and the headers, after which nothing may be added.
+// The reasons are the plan's, for the record and for its header. Errors: as renew_index(),
+// make_undo() and SectionTable.
+[[nodiscard]] Result<RenewedIndex> finish_undoable(Plan& plan, SectionTable& headers,
+                                                   const ElfFile& file, std::string_view record,
+                                                   std::string why_record, std::string why_header);
+
+}  // namespace reprobe
