@@ -404,6 +404,16 @@ t.same("sled where no site can get one",
        Result(4, "", "reprobe: dead: sleds: 0/1 (0.0%)\n" + NOT_SLEDDED),
        t.run("sled", "-p", "demo:gone", "dead"))
 os.unlink("sledded")
+# Every command that rewrites hears whether LIEF is asked.
+for command, path in [(["fix"], "dead"), (["sled"], "good"), (["guards", "--to", "on"], "good"),
+                      (["relativize"], "good")]:
+    for when in ("never", "always"):
+        result = t.run(*command, "-v", f"--second-opinion={when}", path, "-o", "asked")
+        t.same(f"{command[0]} --second-opinion={when}", (0, when == "never", when == "always"),
+               (result.code, "second opinion not asked: --second-opinion=never" in result.err,
+                "second opinion: LIEF reads" in result.err or
+                "second opinion unavailable" in result.err))
+        os.unlink("asked")
 # What guards says and does; tests/live runs the code, tests/unit reads it.
 plan, found = document("guards", "--to", "on", "--json", "--dry-run", "good")
 conforms("guards", plan, GUARDS_SHAPE)

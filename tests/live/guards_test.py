@@ -17,6 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
+from checks import Checks
 from common import run
 
 PROGRAMS = os.path.join(HERE, "guard_programs")
@@ -54,19 +55,6 @@ BUILDS = {
 }
 TRACED = {"gcc pie", "gcc -O0", "gcc -Os no-pie", "gcc library", "gcc library GOT", "clang",
           "gcc PIC in a program", "clang no-pie lld"}
-
-
-class Checks:
-    def __init__(self):
-        self.failures = self.passed = 0
-
-    def equal(self, what, got, expected):
-        if got == expected:
-            self.passed += 1
-            return True
-        self.failures += 1
-        print(f"FAILED: {what}:\n  expected {expected}\n  found    {got}")
-        return False
 
 
 def sites(file):
@@ -278,18 +266,13 @@ def main():
     if os.uname().machine != "x86_64":
         environment.skip("guards are for x86-64")
     environment.need_tools(["gcc", "clang-14", "mold", "ld.lld", "ld.gold", "readelf"])
-    tracing = os.geteuid() == 0 and os.path.exists("/sys/bus/event_source/devices/uprobe")
-    if tracing:
-        environment.need_kernel()
-    else:
-        print("NOTE: untraced only: no root or no uprobes")
+    tracing = environment.can_trace()
     checks = Checks()
     with tempfile.TemporaryDirectory(prefix="reprobe-guards-") as folder:
         for name in BUILDS:
             if len(sys.argv) == 2 or name in sys.argv[2:]:
                 check_program(checks, os.path.abspath(sys.argv[1]), folder, name, tracing)
-    print(f"{checks.passed} checks passed, {checks.failures} failed")
-    return 1 if checks.failures else 0
+    return checks.exit_code()
 
 
 if __name__ == "__main__":

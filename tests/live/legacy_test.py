@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
+from checks import Checks
 from common import run
 from tools import libbpf, perf
 
@@ -107,24 +108,6 @@ def builds():
                     [*KINDS["pie"].split(), LINKERS[linker], "-DLEGACY_ALONE=1"])
         yield Build(f"utrace1 {linker} alone shared", "gcc", "utrace1",
                     [*KINDS["shared"].split(), LINKERS[linker], "-DLEGACY_ALONE=1"], True)
-
-
-class Checks:
-    def __init__(self):
-        self.failures = self.passed = 0
-        self.name = ""
-
-    def equal(self, what, got, expected):
-        if got == expected:
-            self.passed += 1
-            return True
-        self.failures += 1
-        print(f"FAILED: {self.name}: {what}:\n  expected {str(expected)[-1500:]}\n"
-              f"  found    {str(got)[-1500:]}")
-        return False
-
-    def true(self, what, good, said=""):
-        return self.equal(what, (bool(good), "" if good else said), (True, ""))
 
 
 def expected_hits(build):
@@ -316,11 +299,7 @@ def main():
         environment.skip("the programs are written for x86")
     environment.need_tools(["gcc", "clang-14", "gdb", "mold", "ld.lld-14", "ld.lld-19", "ld.gold",
                             "bpftrace", "strace", "perf", "i686-linux-gnu-gcc"])
-    tracing = os.geteuid() == 0 and os.path.exists("/sys/bus/event_source/devices/uprobe")
-    if tracing:
-        environment.need_kernel()
-    else:
-        print("NOTE: untraced only: no root or no uprobes")
+    tracing = environment.can_trace()
     checks = Checks()
     with tempfile.TemporaryDirectory(prefix="reprobe-legacy-") as folder:
         for build in builds():

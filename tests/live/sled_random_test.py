@@ -18,8 +18,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
+from checks import Checks
 from common import run
-from sled_test import Checks
 
 SEEDS = (1, 2, 8, 19)
 FUNCTIONS = 150
@@ -191,11 +191,7 @@ def main():
     if os.uname().machine != "x86_64":
         environment.skip("sleds are for x86-64")
     environment.need_tools(["gcc", "bpftrace"])
-    tracing = os.geteuid() == 0 and os.path.exists("/sys/bus/event_source/devices/uprobe")
-    if tracing:
-        environment.need_kernel()
-    else:
-        print("NOTE: untraced only: no root or no uprobes")
+    tracing = environment.can_trace()
     checks = Checks()
     used = Counter()
     reprobe = os.path.abspath(sys.argv[1])
@@ -209,8 +205,7 @@ def main():
     checks.true(f"every tactic: {dict(used)}", {"in-place", "call-target", "jump-target",
                                                 "displace", "hop"} <= used.keys())
     print(dict(used))
-    print(f"{checks.passed} checks passed, {checks.failures} failed")
-    return 1 if checks.failures else 0
+    return checks.exit_code()
 
 
 if __name__ == "__main__":

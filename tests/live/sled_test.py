@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
+from checks import Checks
 from common import run
 from tools import perf
 
@@ -41,24 +42,6 @@ MOST_ARGUMENTS = 6  # that bpftrace 0.17 knows
 # Kernels take 0.1 s and more to give a site back.
 TRACED = {"gcc semaphores", "clang -Os lld", "g++"}
 DEBUGGED = {"gcc pie", "gcc semaphores", "gcc -Os no-pie mold", "clang -Os lld", "g++"}
-
-
-class Checks:
-    def __init__(self):
-        self.failures = self.passed = 0
-
-    def equal(self, what, got, expected):
-        if got == expected:
-            self.passed += 1
-            return True
-        self.failures += 1
-        if isinstance(got, Counter) and isinstance(expected, Counter):
-            got, expected = got - expected, expected - got
-        print(f"FAILED: {what}:\n  expected {str(expected)[-1500:]}\n  found    {str(got)[-1500:]}")
-        return False
-
-    def true(self, what, good, said=""):
-        return self.equal(what, (bool(good), "" if good else said), (True, ""))
 
 
 def notes(file):
@@ -278,19 +261,14 @@ def main():
     if os.uname().machine != "x86_64":
         environment.skip("sleds are for x86-64")
     environment.need_tools(["gcc", "g++", "clang-14", "gdb", "mold", "ld.lld", "bpftrace", "perf"])
-    tracing = os.geteuid() == 0 and os.path.exists("/sys/bus/event_source/devices/uprobe")
-    if tracing:
-        environment.need_kernel()
-    else:
-        print("NOTE: untraced only: no root or no uprobes")
+    tracing = environment.can_trace()
     checks = Checks()
     with tempfile.TemporaryDirectory(prefix="reprobe-sled-") as folder:
         for name in BUILDS:
             if len(sys.argv) == 2 or name in sys.argv[2:]:
                 check_program(checks, os.path.abspath(sys.argv[1]), folder, name, tracing)
         check_stripped(checks, os.path.abspath(sys.argv[1]), folder)
-    print(f"{checks.passed} checks passed, {checks.failures} failed")
-    return 1 if checks.failures else 0
+    return checks.exit_code()
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
+from checks import Checks
 from common import run
-from sled_test import KINDS, PROGRAMS, Checks, notes, sled
+from sled_test import KINDS, PROGRAMS, notes, sled
 
 GC = "-O2 -ffunction-sections -Wl,--gc-sections"
 # name: (compiler, source, options, how many dangling)
@@ -79,8 +80,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="reprobe-sled-verdicts-") as folder:
         for name in BUILDS:
             check_program(checks, os.path.abspath(sys.argv[1]), folder, name)
-    print(f"{checks.passed} checks passed, {checks.failures} failed")
-    return 1 if checks.failures else 0
+    return checks.exit_code()
 
 
 if __name__ == "__main__":

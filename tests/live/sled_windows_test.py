@@ -15,8 +15,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
+from checks import Checks
 from common import run
-from sled_test import PROGRAMS, Checks, notes, traced
+from sled_test import PROGRAMS, notes, traced
 
 # name: (compilers for C and C++, options for both, options of the link, traced)
 BUILDS = {
@@ -183,19 +184,14 @@ def main():
     if os.uname().machine != "x86_64":
         environment.skip("sleds are for x86-64")
     environment.need_tools(["gcc", "g++", "clang-14", "clang++-14", "mold", "ld.lld", "bpftrace"])
-    tracing = os.geteuid() == 0 and os.path.exists("/sys/bus/event_source/devices/uprobe")
-    if tracing:
-        environment.need_kernel()
-    else:
-        print("NOTE: untraced only: no root or no uprobes")
+    tracing = environment.can_trace()
     checks = Checks()
     with tempfile.TemporaryDirectory(prefix="reprobe-sled-windows-") as folder:
         for name in BUILDS:
             if len(sys.argv) == 2 or name in sys.argv[2:]:
                 check_build(checks, os.path.abspath(sys.argv[1]), folder, name,
                             tracing and BUILDS[name][4])
-    print(f"{checks.passed} checks passed, {checks.failures} failed")
-    return 1 if checks.failures else 0
+    return checks.exit_code()
 
 
 if __name__ == "__main__":

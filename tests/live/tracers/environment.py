@@ -32,6 +32,15 @@ def need_kernel():
             os.execvp("unshare", ["unshare", "--mount", sys.executable, *sys.argv])
 
 
+def can_trace():
+    """Where not, a test that does more says so and goes on."""
+    if os.geteuid() == 0 and os.path.exists("/sys/bus/event_source/devices/uprobe"):
+        need_kernel()
+        return True
+    print("NOTE: untraced only: no root or no uprobes")
+    return False
+
+
 def need_tools(programs):
     """scripts/packages brings all of them: what is missing is a failure."""
     missing = [p for p in programs if not shutil.which(p)]
