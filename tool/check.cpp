@@ -39,11 +39,15 @@ void ask_second_opinion(const std::filesystem::path& before, const std::filesyst
 }
 
 // What compare() has followed instruction by instruction and function by function, which LIEF
-// cannot; and counters, which may be preset.
-void add_compared_sections(const ElfFile& file, std::vector<std::string>& names) {
+// cannot.
+void add_code(const ElfFile& file, std::vector<std::string>& names) {
   for (const Section& section : file.sections()) {
     if (section.executable() || section.name == ".eh_frame_hdr") names.push_back(section.name);
   }
+}
+
+// Guards may preset them.
+void add_counters(const ElfFile& file, std::vector<std::string>& names) {
   for (const Probe& probe : read_probes(file).probes) {
     const Section* counters = file.section_containing(probe.semaphore);
     if (probe.semaphore.value != 0 && counters != nullptr) names.push_back(counters->name);
@@ -72,8 +76,8 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
   }
   if (check.second_opinion == SecondOpinionMode::always ||
       (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
-    const bool code =
-        has_sleds(*result) != has_sleds(before) || has_guards(*result) != has_guards(before);
+    const bool guards = has_guards(*result) != has_guards(before);
+    const bool code = guards || has_sleds(*result) != has_sleds(before);
     // What moved among the headers is known from both files; compare() has judged it.
     ExpectedChanges expected{.sections = changed_sections(before, *result),
                              .more_room = code || gained_index(before, *result)};
@@ -81,7 +85,8 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
                              check.changed_sections.end());
     // Symbols follow what made room; each is compared.
     if (expected.more_room) expected.sections.emplace_back(".symtab");
-    if (code) add_compared_sections(before, expected.sections);
+    if (code) add_code(before, expected.sections);
+    if (guards) add_counters(before, expected.sections);
     ask_second_opinion(before_path, after, expected, check, terminal, findings);
   } else {
     terminal.detail(

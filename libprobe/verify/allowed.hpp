@@ -6,14 +6,10 @@
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/section_match.hpp"
 
 namespace reprobe {
-
-struct Range {
-  std::uint64_t begin{};
-  std::uint64_t end{};
-};
 
 // Bytes of `before` that may differ in `after`: the notes, the relocations kept for them, the
 // header fields and symbols that follow them, and what a moved section header table leaves behind.

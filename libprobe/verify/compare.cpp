@@ -14,6 +14,7 @@
 #include "libprobe/notes/respell.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
+#include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_index.hpp"
@@ -26,34 +27,8 @@
 namespace reprobe {
 namespace {
 
-// Compares [begin, end) of both files in pieces; reports the first difference.
-bool same_bytes(const ElfFile& before, const ElfFile& after, std::uint64_t begin, std::uint64_t end,
-                std::vector<Finding>& out) {
-  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
-  for (std::uint64_t at = begin; at < end; at += std::min(kPiece, end - at)) {
-    const Size size{std::min(kPiece, end - at)};
-    const auto old_bytes = before.source().slice(FileOffset{at}, size, "bytes to compare");
-    const auto new_bytes = after.source().slice(FileOffset{at}, size, "bytes to compare");
-    if (!old_bytes || !new_bytes) {
-      out.push_back(verify_finding("verify-bytes", fmt::format("the file ends before {:#x}", at)));
-      return false;
-    }
-    const auto [a, b] = std::ranges::mismatch(*old_bytes, *new_bytes);
-    if (a == old_bytes->end()) continue;
-    const auto where = at + static_cast<std::uint64_t>(a - old_bytes->begin());
-    out.push_back(verify_finding(
-        "verify-bytes", fmt::format("the byte at {:#x} is outside the notes; expected {:#04x}, "
-                                    "found {:#04x}",
-                                    where, static_cast<unsigned>(*a), static_cast<unsigned>(*b))));
-    return false;
-  }
-  return true;
-}
-
 void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
                    const CompareOptions& options, std::vector<Finding>& out) {
-  const std::uint64_t end = before.source().size();
-  std::uint64_t at = 0;
   auto ranges = allowed_ranges(before, after, match, options.allow_new_build_id);
   if (options.elsewhere != nullptr) {
     for (const auto& [offset, size] : options.elsewhere->bytes) {
@@ -61,13 +36,10 @@ void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMat
     }
     std::ranges::sort(ranges, {}, &Range::begin);
   }
-  for (const Range& range : ranges) {
-    // An empty section may state any offset.
-    const std::uint64_t begin = std::min(range.begin, end);
-    if (begin > at && !same_bytes(before, after, at, begin, out)) return;
-    at = std::max(at, range.end);
+  if (const auto found = first_difference(before, after, ranges)) {
+    out.push_back(difference_finding(*found, "outside the notes",
+                                     fmt::format("the file ends before {:#x}", found->at)));
   }
-  if (at < end) same_bytes(before, after, at, end, out);
 }
 
 // What a tracer sees of a probe; equal ones cannot be told apart.

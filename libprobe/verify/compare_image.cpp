@@ -177,36 +177,15 @@ bool ImageComparer::same_contents(const Section& old, const Section& now) const 
 void ImageComparer::compare_bytes() {
   allow_headers();
   std::ranges::sort(allowed_, {}, &Range::begin);
-  std::uint64_t at = 0;
-  const std::uint64_t end = before_.source().size();
-  for (const Range& range : allowed_) {
-    if (range.begin > at && !same_bytes(at, std::min(range.begin, end))) return;
-    at = std::max(at, range.end);
-  }
-  if (at < end) same_bytes(at, end);
-}
-
-bool ImageComparer::same_bytes(std::uint64_t begin, std::uint64_t end) {
-  if (begin >= end) return true;
-  const auto a = before_.source().slice(FileOffset{begin}, Size{end - begin}, "bytes");
-  const auto b = after_.source().slice(FileOffset{begin}, Size{end - begin}, "bytes");
-  if (!a || !b) {
-    out_.push_back(verify_finding("verify-bytes", "the result is shorter than the original"));
-    return false;
-  }
-  const auto [x, y] = std::ranges::mismatch(*a, *b);
-  if (x == a->end()) return true;
+  auto found = first_difference(before_, after_, allowed_);
   // The gap behind the code is zeros in the original, and its segment covers it now.
-  const std::uint64_t where = begin + static_cast<std::uint64_t>(x - a->begin());
-  if (is_new_room(where)) {
-    const auto stop = std::min(end, room_end(where));
-    return same_bytes(stop, end);
+  while (found && found->bytes && is_new_room(found->at)) {
+    found = first_difference(before_, after_, allowed_, room_end(found->at));
   }
-  out_.push_back(verify_finding(
-      "verify-bytes", fmt::format("the byte at {:#x} is none that sleds need; expected {:#04x}, "
-                                  "found {:#04x}",
-                                  where, static_cast<unsigned>(*x), static_cast<unsigned>(*y))));
-  return false;
+  if (found) {
+    out_.push_back(difference_finding(*found, "none that sleds need",
+                                      "the result is shorter than the original"));
+  }
 }
 
 // In a segment of the result, and in none of the original.

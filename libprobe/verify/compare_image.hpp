@@ -8,6 +8,7 @@
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/verify/byte_ranges.hpp"
 
 namespace reprobe {
 
@@ -34,18 +35,12 @@ class ImageComparer {
   void compare_bytes();
 
  private:
-  struct Range {
-    std::uint64_t begin{};
-    std::uint64_t end{};
-  };
-
   [[nodiscard]] Bytes texts_of(const ElfFile& file, std::uint32_t type) const;
   [[nodiscard]] bool same_places(std::uint32_t type) const;
   [[nodiscard]] bool in_old_headers(const Segment& segment) const;
   void unwind_differs(VirtAddr at);
   void allow_headers();
   [[nodiscard]] bool same_contents(const Section& old, const Section& now) const;
-  bool same_bytes(std::uint64_t begin, std::uint64_t end);
   [[nodiscard]] bool is_new_room(std::uint64_t offset) const;
   [[nodiscard]] std::uint64_t room_end(std::uint64_t offset) const;
 

@@ -8,6 +8,7 @@
 
 #include "libprobe/audit/probe.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_index_segments.hpp"
 #include "libprobe/verify/leftovers.hpp"
@@ -16,11 +17,6 @@
 
 namespace reprobe {
 namespace {
-
-struct FileRange {
-  std::uint64_t begin{};
-  std::uint64_t end{};
-};
 
 // Of a file made to be slow. Notes and the interpreter's name are what stands behind the program
 // headers.
@@ -113,14 +109,11 @@ class IndexComparer {
     allow_headers();
     allow_gap();
     for (const std::uint32_t index : moved_) allow_symbols_of(*before_.section_at(index));
-    std::ranges::sort(allowed_, {}, &FileRange::begin);
-    const std::uint64_t end = before_.source().size();
-    std::uint64_t at = 0;
-    for (const FileRange& range : allowed_) {
-      if (range.begin > at && !same_bytes(at, std::min(range.begin, end))) return;
-      at = std::max(at, range.end);
+    std::ranges::sort(allowed_, {}, &Range::begin);
+    if (const auto found = first_difference(before_, after_, allowed_)) {
+      out_.push_back(difference_finding(*found, "none that an index needs",
+                                        "the result is shorter than the original"));
     }
-    if (at < end) same_bytes(at, end);
   }
 
   // e_phoff, e_phnum, e_shoff and e_shnum; the table, and what it grew over.
@@ -202,29 +195,11 @@ class IndexComparer {
     }
   }
 
-  bool same_bytes(std::uint64_t begin, std::uint64_t end) {
-    if (begin >= end) return true;
-    const auto a = before_.source().slice({begin}, Size{end - begin}, "bytes");
-    const auto b = after_.source().slice({begin}, Size{end - begin}, "bytes");
-    if (!a || !b) {
-      report("verify-bytes", "the result is shorter than the original");
-      return false;
-    }
-    const auto [x, y] = std::ranges::mismatch(*a, *b);
-    if (x == a->end()) return true;
-    report("verify-bytes",
-           fmt::format("the byte at {:#x} is none that an index needs; expected {:#04x}, found "
-                       "{:#04x}",
-                       begin + static_cast<std::uint64_t>(x - a->begin()),
-                       static_cast<unsigned>(*x), static_cast<unsigned>(*y)));
-    return false;
-  }
-
   const ElfFile& before_;
   const ElfFile& after_;
   IndexPlace index_;
   std::set<std::uint32_t> moved_;  // sections that made place for program headers
-  std::vector<FileRange> allowed_;
+  std::vector<Range> allowed_;
   std::vector<Finding> out_;
 };
 
