@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "libprobe/audit/facts.hpp"
 #include "libprobe/audit/rules_parts.hpp"
@@ -106,7 +107,7 @@ class RecordProbes {
     if (named_.empty()) {
       for (const auto& [record, call] : calls) {
         const LegacyRecord& named = out_.scan.records[record];
-        named_.emplace(std::pair(named.form, named.name), true);
+        named_.emplace(named.form, named.name);
       }
     }
     const LegacyRecord& record = out_.scan.records[i];
@@ -140,7 +141,7 @@ class RecordProbes {
   std::map<std::string, VirtAddr, std::less<>> counters_;  // by the probe's name
   ProbeFile nop_sites_, call_sites_;
   std::vector<std::size_t> nop_records_, call_records_;
-  std::map<std::pair<LegacyForm, std::string>, bool> named_;
+  std::set<std::pair<LegacyForm, std::string>> named_;
 };
 
 Finding record_finding(const LegacyProbes& probes) {

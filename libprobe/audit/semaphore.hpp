@@ -11,8 +11,6 @@
 
 namespace reprobe {
 
-inline constexpr std::string_view kProbesSection = ".probes";
-
 struct SemaphoreFacts {
   VirtAddr address;  // Probe::semaphore; 0: the note names no counter
   // Nothing below, up to `copied`, is set where address is 0.

@@ -27,8 +27,7 @@ std::optional<IndexPlace> find_index(const ElfFile& file) {
     if (!mapped || *mapped != segment.offset) continue;
     const ByteView notes = file.bytes_at(segment.vaddr, segment.filesz);
     if (notes.size() != segment.filesz.value) continue;
-    const NoteLayout layout{
-        .align = segment.align.value == 8 ? 8U : 4U, .order = file.header().order, .gaps = false};
+    const NoteLayout layout{.align = 4, .order = file.header().order, .gaps = false};
     std::uint64_t at = 0;
     while (at < notes.size()) {
       const auto note = read_note(notes, at, layout);

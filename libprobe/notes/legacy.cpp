@@ -14,7 +14,6 @@
 namespace reprobe {
 namespace {
 
-constexpr std::string_view kProbes = ".probes";
 constexpr std::uint64_t kSlot = 8;  // every word stands at a multiple of it
 // Longer than any macro's text; records of a hostile file can all point at one long string.
 constexpr std::uint64_t kLongestText = 4096;
@@ -297,8 +296,8 @@ class LegacyReader {
     finding.severity = Severity::warning;
     finding.note_offset = section_.offset.value + at;
     finding.message =
-        fmt::format("{}+{:#x}: {:#010x} begins a record of SystemTap up to 1.3, and {}", kProbes,
-                    at, value, why);
+        fmt::format("{}+{:#x}: {:#010x} begins a record of SystemTap up to 1.3, and {}",
+                    kProbesSection, at, value, why);
     scan_.findings.push_back(std::move(finding));
   }
 
@@ -314,7 +313,7 @@ class LegacyReader {
 
 LegacyScan scan_legacy(const ElfFile& file) {
   const std::uint16_t type = file.header().type;
-  const Section* section = file.section(kProbes);
+  const Section* section = file.section(kProbesSection);
   if ((type != ET_EXEC && type != ET_DYN) || section == nullptr) return {};
   const auto bytes = file.contents(*section);
   if (!bytes || (section->flags & SHF_COMPRESSED) != 0) return {};

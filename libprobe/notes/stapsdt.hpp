@@ -19,6 +19,8 @@ inline constexpr std::string_view kStapsdtOwner = "stapsdt";
 inline constexpr std::string_view kBaseSection = ".stapsdt.base";
 // Where a repair puts notes of other owners, out of libbpf's way.
 inline constexpr std::string_view kForeignNotes = ".note.foreign";
+// Counters, and the records of SystemTap up to 1.3.
+inline constexpr std::string_view kProbesSection = ".probes";
 // What a repair calls a loaded section of notes once its notes stand elsewhere. Its bytes stay: the
 // program may find them by its own symbols, and the dynamic linker may write into them.
 inline constexpr std::string_view kLoadedNotes = ".stapsdt.loaded";

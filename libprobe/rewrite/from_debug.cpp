@@ -75,7 +75,7 @@ Result<void> check_layout(const ElfFile& file, const ElfFile& debug) {
   std::unordered_map<std::string_view, const Section*> by_name;  // the first of each name
   for (const Section& section : file.sections()) by_name.try_emplace(section.name, &section);
   for (const Section& theirs : debug.sections()) {
-    const bool counters = theirs.allocated() && theirs.name == ".probes";
+    const bool counters = theirs.allocated() && theirs.name == kProbesSection;
     if (!theirs.executable() && !counters) continue;
     const auto found = by_name.find(theirs.name);
     const Section* ours = found == by_name.end() ? nullptr : found->second;
@@ -264,23 +264,21 @@ class Restorer {
 
   Result<Plan> plan_notes() const {
     const Section* base = file_.section(kBaseSection);
-    Bytes contents;
+    std::vector<NoteFields> notes;
     for (const Probe& probe : wanted_) {
       NoteFields fields = probe.note;
       fields.location = probe.site;
       fields.semaphore = probe.semaphore;
       fields.base = base != nullptr ? base->addr : VirtAddr{};
-      const auto bytes = encode_note(fields, file_.header().is64, file_.header().order);
-      if (!bytes) return tl::unexpected(bytes.error());
-      contents.insert(contents.end(), bytes->begin(), bytes->end());
+      notes.push_back(std::move(fields));
     }
-    Plan plan;
     auto headers = SectionTable::of(file_);
     if (!headers) return tl::unexpected(headers.error());
-    const auto added = headers->append(plan, note_section(kStapsdtSection), std::move(contents),
-                                       "the notes of the debug file", "a section for the notes");
-    if (!added) return tl::unexpected(added.error());
-    if (auto done = headers->write(plan); !done) return tl::unexpected(done.error());
+    Plan plan;
+    auto done = append_notes(plan, *headers, file_, notes, "the notes of the debug file");
+    if (!done) return tl::unexpected(done.error());
+    done = headers->write(plan);
+    if (!done) return tl::unexpected(done.error());
     return plan;
   }
 

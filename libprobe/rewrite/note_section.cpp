@@ -157,6 +157,19 @@ Section note_section(std::string_view name) {
   return section;
 }
 
+Result<void> append_notes(Plan& plan, SectionTable& headers, const ElfFile& file,
+                          std::span<const NoteFields> notes, std::string why) {
+  Bytes contents;
+  for (const NoteFields& fields : notes) {
+    const auto bytes = encode_note(fields, file.header().is64, file.header().order);
+    if (!bytes) return tl::unexpected(bytes.error());
+    contents.insert(contents.end(), bytes->begin(), bytes->end());
+  }
+  const auto added = headers.append(plan, note_section(kStapsdtSection), std::move(contents),
+                                    std::move(why), "a section for the notes");
+  return added ? Result<void>{} : tl::unexpected(added.error());
+}
+
 bool is_other_owner(const ForeignNote& note) { return note.owner != kStapsdtOwner; }
 
 std::span<const ForeignNote> foreign_of(const ProbeFile& probes, const Section& section) {

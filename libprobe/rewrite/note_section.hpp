@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "libprobe/audit/probe.hpp"
+#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {
 
@@ -28,6 +30,11 @@ struct NewNotes {
 
 // A new section of notes, that is not loaded, without size and place.
 [[nodiscard]] Section note_section(std::string_view name);
+
+// Adds such a section with these notes to a file without notes. `why`: the plan's reason. Errors:
+// a field does not fit the class; those of SectionTable::append().
+[[nodiscard]] Result<void> append_notes(Plan& plan, SectionTable& headers, const ElfFile& file,
+                                        std::span<const NoteFields> notes, std::string why);
 
 // The owner of the notes that bring a section of their own where they stand apart.
 [[nodiscard]] bool is_other_owner(const ForeignNote& note);

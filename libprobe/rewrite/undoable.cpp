@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "libprobe/notes/index.hpp"
 #include "libprobe/rewrite/sled/undo.hpp"
 
 namespace reprobe {
@@ -10,10 +11,13 @@ Result<RenewedIndex> finish_undoable(Plan& plan, SectionTable& headers, const El
                                      std::string_view record, std::string why_record,
                                      std::string why_header) {
   // Before the record is made: it gives the old index back, too.
-  Plan finished = plan;
-  if (auto done = headers.write(finished); !done) return tl::unexpected(done.error());
-  auto index = renew_index(plan, file, &finished);
-  if (!index) return tl::unexpected(index.error());
+  Result<RenewedIndex> index;
+  if (find_index(file)) {
+    Plan finished = plan;
+    if (auto done = headers.write(finished); !done) return tl::unexpected(done.error());
+    index = renew_index(plan, file, &finished);
+    if (!index) return index;
+  }
   auto undo = make_undo(plan, file.source());
   if (!undo) return tl::unexpected(undo.error());
   Section section;

@@ -131,26 +131,23 @@ class Restorer {
 
   // docs/format.md, "The notes that it stands for".
   Result<Plan> plan_notes() const {
-    Bytes contents;
+    std::vector<NoteFields> notes;
     for (const IndexEntry& entry : index_.entries) {
-      const NoteFields fields{.location = entry.site,
-                              .base = index_.base,
-                              .semaphore = entry.semaphore,
-                              .provider = entry.provider,
-                              .name = entry.name,
-                              .arguments = entry.arguments};
-      const auto bytes = encode_note(fields, file_.header().is64, file_.header().order);
-      if (!bytes) return tl::unexpected(bytes.error());
-      contents.insert(contents.end(), bytes->begin(), bytes->end());
+      notes.push_back({.location = entry.site,
+                       .base = index_.base,
+                       .semaphore = entry.semaphore,
+                       .provider = entry.provider,
+                       .name = entry.name,
+                       .arguments = entry.arguments});
     }
-    Plan plan;
     auto headers = SectionTable::of(file_);
     if (!headers) return tl::unexpected(headers.error());
     if (auto done = add_base(*headers); !done) return tl::unexpected(done.error());
-    const auto added = headers->append(plan, note_section(kStapsdtSection), std::move(contents),
-                                       "the notes of the index", "a section for the notes");
-    if (!added) return tl::unexpected(added.error());
-    if (auto done = headers->write(plan); !done) return tl::unexpected(done.error());
+    Plan plan;
+    auto done = append_notes(plan, *headers, file_, notes, "the notes of the index");
+    if (!done) return tl::unexpected(done.error());
+    done = headers->write(plan);
+    if (!done) return tl::unexpected(done.error());
     return plan;
   }
 

@@ -16,13 +16,12 @@
 namespace reprobe {
 namespace {
 
-constexpr std::string_view kProbes = ".probes";
 // nopl 0(%rax,%rax): as long as the call, and the form that Linux can make a call of.
 constexpr std::array kNop5{std::byte{0x0f}, std::byte{0x1f}, std::byte{0x44}, std::byte{0},
                            std::byte{0}};
 
 tl::unexpected<Error> refuse(std::string why) {
-  return fail(ErrorCode::refused, std::string(kProbes), "legacy-record: " + std::move(why));
+  return fail(ErrorCode::refused, std::string(kProbesSection), "legacy-record: " + std::move(why));
 }
 
 class Upgrader {
@@ -63,7 +62,7 @@ class Upgrader {
   void refuse_probe(const Probe& probe, std::string reason) {
     result_.fix.refused.push_back({probe.note.provider, probe.note.name,
                                    probe.site.value != 0 ? std::optional(probe.site) : std::nullopt,
-                                   fmt::format("{}+{:#x}", kProbes, probe.note.offset),
+                                   fmt::format("{}+{:#x}", kProbesSection, probe.note.offset),
                                    "legacy-record: " + std::move(reason)});
   }
 
@@ -88,8 +87,8 @@ class Upgrader {
       }
     }
     for (const Finding& finding : legacy_.scan.findings) {
-      result_.fix.refused.push_back(
-          {"", "", std::nullopt, std::string(kProbes), finding.rule + ": " + finding.message});
+      result_.fix.refused.push_back({"", "", std::nullopt, std::string(kProbesSection),
+                                     finding.rule + ": " + finding.message});
     }
     for (const LegacyCallRefusal& call : legacy_.calls.refused) {
       result_.fix.refused.push_back({"", call.name, call.site, "", "legacy-call: " + call.reason});
@@ -97,20 +96,15 @@ class Upgrader {
   }
 
   Result<void> write_notes(SectionTable& headers) {
-    Bytes contents;
+    std::vector<NoteFields> notes;
     for (const Probe* probe : wanted_) {
       NoteFields fields = probe->note;
       fields.location = probe->site;
       fields.semaphore = probe->semaphore;
       fields.base = VirtAddr{};  // plan_fix() puts .stapsdt.base where it belongs
-      const auto bytes = encode_note(fields, file_.header().is64, file_.header().order);
-      if (!bytes) return tl::unexpected(bytes.error());
-      contents.insert(contents.end(), bytes->begin(), bytes->end());
+      notes.push_back(std::move(fields));
     }
-    const auto added = headers.append(plan_, note_section(kStapsdtSection), std::move(contents),
-                                      "notes for the records", "a section for the notes");
-    if (!added) return tl::unexpected(added.error());
-    return {};
+    return append_notes(plan_, headers, file_, notes, "notes for the records");
   }
 
   // A section that is not loaded has no address that a distance could count from.
@@ -124,7 +118,7 @@ class Upgrader {
     const auto dropped = drop_relocations(plan_, headers, file_, places);
     if (!dropped) return tl::unexpected(dropped.error());
     for (const std::string& name : dropped->sections) changed_.push_back(name);
-    changed_.emplace_back(kProbes);
+    changed_.emplace_back(kProbesSection);
     relocations_ = dropped->count;
     textrel_ = dropped->textrel;
     return {};
