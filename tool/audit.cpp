@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
-#include "libprobe/audit/consumers/consumers.hpp"
 #include "libprobe/audit/legacy_probes.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/audit/rules.hpp"
+#include "libprobe/tracers/consumers.hpp"
 #include "tool/consumers_view.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_sleds.hpp"

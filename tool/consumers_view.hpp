@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "libprobe/audit/consumers/consumers.hpp"
+#include "libprobe/tracers/consumers.hpp"
 #include "tool/json.hpp"
 #include "tool/terminal.hpp"
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "libprobe/audit/index_probes.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"

@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/fix.hpp"
 
 namespace reprobe {

@@ -11,6 +11,7 @@
 
 #include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/legacy_probes.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/deps/dependencies.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"

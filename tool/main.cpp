@@ -17,7 +17,7 @@
 #include <string>
 #include <system_error>
 
-#include "libprobe/audit/consumers/consumers.hpp"
+#include "libprobe/tracers/consumers.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/options.hpp"
 

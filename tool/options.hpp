@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/error.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/sled/sled.hpp"
 #include "tool/terminal.hpp"
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/audit/read_probes.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"

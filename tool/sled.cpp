@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <map>
 
-#include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/elf/file.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/commit.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
 #include "tool/check.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

@@ -1,7 +1,7 @@
 // Gathers what the file says about each site: place, bytes, function, boundary, relocations.
 #pragma once
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

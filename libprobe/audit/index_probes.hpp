@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "libprobe/audit/legacy_calls.hpp"
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/finding.hpp"
 #include "libprobe/notes/legacy.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

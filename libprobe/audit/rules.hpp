@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "libprobe/audit/rules_parts.hpp"
-#include "libprobe/audit/semaphore.hpp"
 #include "libprobe/notes/legacy.hpp"
+#include "libprobe/probes/semaphore.hpp"
 
 namespace reprobe::rules {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe::rules {
 

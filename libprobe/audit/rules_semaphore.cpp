@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "libprobe/audit/rules_parts.hpp"
-#include "libprobe/audit/semaphore.hpp"
+#include "libprobe/probes/semaphore.hpp"
 
 namespace reprobe::rules {
 namespace {

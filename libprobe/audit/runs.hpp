@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "libprobe/rewrite/planned_source.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/plan/planned_source.hpp"
+#include "libprobe/plan/undo.hpp"
 
 namespace reprobe {
 namespace {

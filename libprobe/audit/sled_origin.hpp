@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "libprobe/audit/probe.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

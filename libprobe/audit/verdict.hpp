@@ -2,7 +2,7 @@
 // a proof or it only lowers `live` to `ambiguous`. docs/verdicts.md lists the rules.
 #pragma once
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

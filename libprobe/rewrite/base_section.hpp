@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/empty_section.hpp"
 
 namespace reprobe {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "libprobe/elf/file.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
 
 namespace reprobe {
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
 
 namespace reprobe {
 

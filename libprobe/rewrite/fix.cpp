@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "libprobe/rewrite/planned_source.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/repairs/state.hpp"
 
 namespace reprobe {

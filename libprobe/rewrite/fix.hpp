@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/repair_rules.hpp"
 
 namespace reprobe {

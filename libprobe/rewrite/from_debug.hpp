@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/fix.hpp"
 
 namespace reprobe {

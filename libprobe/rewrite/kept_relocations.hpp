@@ -1,8 +1,8 @@
 // .rela.note.stapsdt, as --emit-relocs keeps it, follows the notes that move.
 #pragma once
 
+#include "libprobe/plan/plan.hpp"
 #include "libprobe/rewrite/note_section.hpp"
-#include "libprobe/rewrite/plan.hpp"
 
 namespace reprobe {
 

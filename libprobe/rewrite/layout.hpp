@@ -12,7 +12,7 @@
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/notes/stapsdt.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {

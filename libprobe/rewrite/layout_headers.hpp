@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "libprobe/elf/file.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
 
 namespace reprobe {
 

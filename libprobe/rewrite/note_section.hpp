@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/elf/file_ranges.hpp"
 #include "libprobe/rewrite/repairs/state.hpp"
 
 namespace reprobe {

@@ -1,7 +1,7 @@
 // Notes that another step may rely on: each as every tracer reads it.
 #pragma once
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

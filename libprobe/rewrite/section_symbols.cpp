@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/elf/file_ranges.hpp"
 
 namespace reprobe {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "libprobe/audit/semaphore.hpp"
+#include "libprobe/probes/semaphore.hpp"
 #include "libprobe/rewrite/repair_rules.hpp"
 
 namespace reprobe {

@@ -5,11 +5,11 @@
 #include <functional>
 #include <vector>
 
+#include "libprobe/code/unwind.hpp"
 #include "libprobe/elf/file.hpp"
+#include "libprobe/plan/plan.hpp"
 #include "libprobe/rewrite/layout.hpp"
-#include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
-#include "libprobe/rewrite/unwind.hpp"
 
 namespace reprobe {
 

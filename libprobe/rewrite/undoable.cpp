@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "libprobe/notes/index.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/plan/undo.hpp"
 
 namespace reprobe {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "libprobe/elf/file.hpp"
+#include "libprobe/plan/plan.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
-#include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {

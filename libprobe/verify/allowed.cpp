@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <string>
 
-#include "libprobe/audit/semaphore.hpp"
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"
+#include "libprobe/probes/semaphore.hpp"
 #include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

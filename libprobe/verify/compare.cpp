@@ -9,9 +9,10 @@
 #include <tuple>
 
 #include "libprobe/audit/index_probes.hpp"
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/respell.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
 #include "libprobe/verify/byte_ranges.hpp"

@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "libprobe/code/cfi_rows.hpp"
+#include "libprobe/code/unwind_index.hpp"
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
-#include "libprobe/rewrite/unwind_index.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 

@@ -6,8 +6,9 @@
 #include <set>
 #include <string>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_index_segments.hpp"

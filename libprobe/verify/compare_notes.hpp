@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/section_match.hpp"
 
 namespace reprobe {

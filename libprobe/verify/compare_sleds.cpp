@@ -6,11 +6,12 @@
 #include <map>
 #include <set>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/code/flow.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/plan/undo.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"

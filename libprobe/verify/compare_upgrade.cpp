@@ -10,10 +10,11 @@
 #include <tuple>
 
 #include "libprobe/audit/legacy_probes.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/code/flow.hpp"
 #include "libprobe/code/true_branches.hpp"
-#include "libprobe/rewrite/plan.hpp"
-#include "libprobe/rewrite/planned_source.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/compare_dynamic.hpp"
 #include "libprobe/verify/constant_registers.hpp"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/elf/file_ranges.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {

@@ -6,18 +6,19 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "libprobe/audit/consumers/consumers.hpp"
 #include "libprobe/audit/diff.hpp"
 #include "libprobe/audit/legacy_probes.hpp"
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/audit/rules.hpp"
+#include "libprobe/plan/undo.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/fix.hpp"
 #include "libprobe/rewrite/index/relativize.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/legacy/upgrade.hpp"
 #include "libprobe/rewrite/sled/sled.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/tracers/consumers.hpp"
 #include "libprobe/verify/compare.hpp"
 
 namespace {

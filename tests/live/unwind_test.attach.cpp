@@ -1,6 +1,6 @@
 // Sends the code of unwind_test.S to its stubs and puts the tables that libprobe makes where the
 // program has room for them. Usage: attach IN OUT [over]; over: in the old search table
-#include "libprobe/rewrite/unwind.hpp"
+#include "libprobe/code/unwind.hpp"
 
 #include <cstdio>
 #include <cstdlib>

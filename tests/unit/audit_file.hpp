@@ -8,8 +8,9 @@
 
 #include "catch.hpp"
 #include "elf_builder.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/audit/rules.hpp"
-#include "libprobe/audit/semaphore.hpp"
+#include "libprobe/probes/semaphore.hpp"
 
 namespace reprobe::test {
 

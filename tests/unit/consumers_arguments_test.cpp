@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "libprobe/audit/consumers/arguments.hpp"
-#include "libprobe/audit/consumers/reasons.hpp"
 #include "libprobe/elf/constants.hpp"
+#include "libprobe/tracers/arguments.hpp"
+#include "libprobe/tracers/reasons.hpp"
 
 namespace {
 

@@ -9,7 +9,8 @@
 
 #include "catch.hpp"
 #include "elf_builder.hpp"
-#include "libprobe/audit/consumers/consumers.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/tracers/consumers.hpp"
 
 namespace reprobe::test {
 

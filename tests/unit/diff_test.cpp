@@ -4,6 +4,7 @@
 
 #include "catch.hpp"
 #include "elf_builder.hpp"
+#include "libprobe/audit/read_probes.hpp"
 
 namespace {
 

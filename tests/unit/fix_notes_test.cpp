@@ -1,6 +1,7 @@
 // What repairs make of sections of notes.
 // For both classes and byte orders.
 
+#include "libprobe/audit/read_probes.hpp"
 #include "repaired_file.hpp"
 
 namespace reprobe::test {

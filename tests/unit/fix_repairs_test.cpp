@@ -1,6 +1,7 @@
 // What repairs make of the base and of the order of headers, and which of them are made.
 // For both classes and byte orders.
 
+#include "libprobe/audit/read_probes.hpp"
 #include "repaired_file.hpp"
 
 namespace reprobe::test {

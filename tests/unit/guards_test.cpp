@@ -8,8 +8,9 @@
 #include "audit_file.hpp"
 #include "catch.hpp"
 #include "code_bytes.hpp"
-#include "libprobe/rewrite/plan.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 
 using namespace reprobe;

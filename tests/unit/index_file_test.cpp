@@ -3,6 +3,7 @@
 #include "catch.hpp"
 #include "elf_builder.hpp"
 #include "libprobe/audit/index_probes.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/rewrite/fix.hpp"
 #include "libprobe/rewrite/index/from_index.hpp"
 #include "libprobe/rewrite/index/relativize.hpp"

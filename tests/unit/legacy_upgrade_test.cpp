@@ -4,9 +4,10 @@
 
 #include "catch.hpp"
 #include "legacy_file.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/legacy/drop_relocations.hpp"
 #include "libprobe/rewrite/legacy/upgrade.hpp"
-#include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/verify/compare.hpp"
 
 using namespace reprobe;

@@ -1,7 +1,8 @@
 // Loaded note sections: addresses that the dynamic linker writes.
 #include "catch.hpp"
 #include "elf_builder.hpp"
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe::test {
 namespace {

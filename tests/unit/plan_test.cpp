@@ -1,6 +1,6 @@
 // Plans: what is recorded, what is refused, and that applying changes the stated bytes alone. The
 // expected bytes are written out by hand.
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
 
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
 // planned_source() against apply(): every slice of the result, and what lies outside of it.
 
-#include "libprobe/rewrite/planned_source.hpp"
+#include "libprobe/plan/planned_source.hpp"
 
 #include <algorithm>
 

@@ -6,6 +6,7 @@
 
 #include "catch.hpp"
 #include "elf_builder.hpp"
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/rewrite/fix.hpp"
 #include "libprobe/verify/compare.hpp"
 

@@ -6,8 +6,8 @@
 #include "catch.hpp"
 #include "elf_builder.hpp"
 #include "libprobe/elf/file.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/section_table.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
 
 using namespace reprobe;
 using namespace reprobe::test;

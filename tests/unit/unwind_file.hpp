@@ -9,7 +9,7 @@
 #include "catch.hpp"
 #include "elf_builder.hpp"
 #include "frame_builder.hpp"
-#include "libprobe/rewrite/unwind.hpp"
+#include "libprobe/code/unwind.hpp"
 
 namespace reprobe::test {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "catch.hpp"
-#include "libprobe/rewrite/unwind.hpp"
+#include "libprobe/code/unwind.hpp"
 #include "mapped_files.hpp"
 
 using namespace reprobe;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/code/unwind.hpp"
 #include "libprobe/rewrite/guards/check_forms.hpp"
 #include "libprobe/rewrite/guards/uses.hpp"
-#include "libprobe/rewrite/unwind.hpp"
 
 namespace reprobe {
 

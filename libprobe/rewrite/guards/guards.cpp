@@ -4,10 +4,10 @@
 #include <map>
 #include <numeric>
 
-#include "libprobe/audit/semaphore.hpp"
+#include "libprobe/plan/undo.hpp"
+#include "libprobe/probes/semaphore.hpp"
 #include "libprobe/rewrite/guards/guard_plan.hpp"
 #include "libprobe/rewrite/sled/sled_notes.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/stub_room.hpp"
 #include "libprobe/rewrite/undoable.hpp"
 

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/guards/counters.hpp"
 #include "libprobe/rewrite/guards/uses.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
-#include "libprobe/rewrite/plan.hpp"
 
 namespace reprobe {
 

@@ -5,11 +5,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/elf/file_ranges.hpp"
 #include "libprobe/notes/index.hpp"
-#include "libprobe/rewrite/compose.hpp"
-#include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/plan/compose.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/note_section.hpp"
-#include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/fix.hpp"
 
 namespace reprobe {

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 

@@ -4,10 +4,10 @@
 
 #include <functional>
 
-#include "libprobe/audit/probe.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/layout.hpp"
-#include "libprobe/rewrite/plan.hpp"
 
 namespace reprobe {
 

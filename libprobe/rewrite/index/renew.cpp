@@ -7,8 +7,9 @@
 #include <set>
 #include <utility>
 
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/index/index_of.hpp"
-#include "libprobe/rewrite/planned_source.hpp"
 
 namespace reprobe {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "libprobe/elf/file.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {

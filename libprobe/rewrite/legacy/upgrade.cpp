@@ -6,11 +6,12 @@
 #include <array>
 #include <set>
 
-#include "libprobe/rewrite/compose.hpp"
+#include "libprobe/audit/read_probes.hpp"
+#include "libprobe/plan/compose.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/legacy/drop_relocations.hpp"
 #include "libprobe/rewrite/legacy/own_bytes.hpp"
 #include "libprobe/rewrite/note_section.hpp"
-#include "libprobe/rewrite/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "libprobe/audit/semaphore.hpp"
-#include "libprobe/rewrite/file_ranges.hpp"
+#include "libprobe/elf/file_ranges.hpp"
+#include "libprobe/probes/semaphore.hpp"
 #include "libprobe/rewrite/fix.hpp"
 #include "libprobe/rewrite/note_section.hpp"
 #include "libprobe/rewrite/section_table.hpp"

@@ -4,9 +4,9 @@
 #include <map>
 #include <vector>
 
+#include "libprobe/code/unwind.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/rewrite/sled/planner.hpp"
-#include "libprobe/rewrite/unwind.hpp"
 
 namespace reprobe {
 

@@ -5,15 +5,15 @@
 #include <algorithm>
 
 #include "libprobe/audit/redzone.hpp"
+#include "libprobe/code/unwind.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 #include "libprobe/rewrite/sled/emit.hpp"
 #include "libprobe/rewrite/sled/sled_notes.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
 #include "libprobe/rewrite/sled/stub_symbols.hpp"
-#include "libprobe/rewrite/sled/undo.hpp"
 #include "libprobe/rewrite/stub_room.hpp"
 #include "libprobe/rewrite/undoable.hpp"
-#include "libprobe/rewrite/unwind.hpp"
 
 namespace reprobe {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
-#include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/sled/planner.hpp"
 
 namespace reprobe {

@@ -5,9 +5,9 @@
 #include <map>
 #include <optional>
 
-#include "libprobe/audit/probe.hpp"
+#include "libprobe/plan/plan.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/empty_section.hpp"
-#include "libprobe/rewrite/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 #include "libprobe/rewrite/sled/emit.hpp"
 

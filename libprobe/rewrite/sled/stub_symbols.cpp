@@ -4,7 +4,7 @@
 #include <limits>
 #include <map>
 
-#include "libprobe/rewrite/planned_source.hpp"
+#include "libprobe/plan/planned_source.hpp"
 
 namespace reprobe {
 namespace {

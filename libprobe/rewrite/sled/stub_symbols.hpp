@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "libprobe/elf/file.hpp"
-#include "libprobe/rewrite/plan.hpp"
+#include "libprobe/plan/plan.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {

@@ -1,0 +1,73 @@
+#include "libprobe/plan/compose.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/elf/file_ranges.hpp"
+#include "libprobe/plan/planned_source.hpp"
+
+namespace reprobe {
+namespace {
+
+// The headers and names that the first plan appended and the second one appended anew.
+Result<void> clear_unclaimed(Bytes& output, std::uint64_t from) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  {
+    const auto file = ElfFile::open(borrowed_source(output));
+    if (!file) return tl::unexpected(file.error());
+    ranges = FileRanges(*file).unclaimed(from);
+  }
+  for (const auto& [begin, end] : ranges) {
+    std::fill(output.begin() + static_cast<std::ptrdiff_t>(begin),
+              output.begin() + static_cast<std::ptrdiff_t>(end), std::byte{0});
+  }
+  return {};
+}
+
+Bytes part(const Bytes& bytes, std::uint64_t begin, std::uint64_t end) {
+  return {bytes.begin() + static_cast<std::ptrdiff_t>(begin),
+          bytes.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+}  // namespace
+
+Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second) {
+  auto output = apply(second, *planned_source(input, first));
+  if (!output) return tl::unexpected(output.error());
+  const std::uint64_t size = input.size();
+  if (auto done = clear_unclaimed(*output, size); !done) return tl::unexpected(done.error());
+  std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> ranges;  // start -> end, why
+  for (const Plan* plan : {&first, &second}) {
+    for (const Edit& edit : plan->edits()) {
+      const std::uint64_t end =
+          std::min<std::uint64_t>(size, edit.offset.value + edit.after.size());
+      if (edit.offset.value >= end) continue;
+      auto& range = ranges[edit.offset.value];
+      range = {std::max(range.first, end), edit.why};
+    }
+  }
+  Plan plan;
+  std::uint64_t at = 0;  // what lies before it is planned
+  for (const auto& [start, range] : ranges) {
+    const std::uint64_t begin = std::max(at, start);
+    if (begin >= range.first) continue;
+    at = range.first;
+    auto done = plan.replace(input, FileOffset{begin}, part(*output, begin, at), range.second);
+    if (!done) return tl::unexpected(done.error());
+  }
+  std::string whys;
+  for (const Plan* each : {&first, &second}) {
+    for (const std::string& text : each->appended_why()) {
+      whys += (whys.empty() ? "" : "; ") + text;
+    }
+  }
+  const auto appended = plan.append(input, part(*output, size, output->size()), Size{1}, whys);
+  if (!appended) return tl::unexpected(appended.error());
+  return plan;
+}
+
+}  // namespace reprobe

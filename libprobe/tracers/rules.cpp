@@ -1,0 +1,38 @@
+#include "libprobe/tracers/rules.hpp"
+
+#include <fmt/format.h>
+
+#include "libprobe/tracers/kernel.hpp"
+#include "libprobe/tracers/reasons.hpp"
+
+namespace reprobe::consumers {
+namespace {
+
+constexpr std::size_t kShown = 40;  // of an operand
+
+}  // namespace
+
+bool native_class(const ElfHeader& header) { return header.is64 == (header.machine != EM_ARM); }
+
+void check_site(const Facts& facts, std::size_t probe, std::uint64_t computed, Report& report) {
+  const auto site = facts.probes[probe].site_offset;
+  if (!site || site->value != computed) {
+    const std::string right = site ? fmt::format("{:#x}", site->value) : "none";
+    return report.fails(probe, Step::attach, reason::wrong_address,
+                        fmt::format("file offset {:#x}, right is {}", computed, right));
+  }
+  const std::string_view fault = uprobe_fault(facts, probe);
+  if (!fault.empty()) report.fails(probe, Step::attach, fault);
+}
+
+void report_argument(std::size_t probe, const ArgumentFault& fault, Report& report) {
+  std::string shown(fault.operand.substr(0, std::min(fault.operand.find(' '), kShown)));
+  report.fails(probe, Step::argument, fault.reason, std::move(shown), fault.number);
+}
+
+void check_arguments(const Facts& facts, std::size_t probe, ArgumentRule rule, Report& report) {
+  const auto fault = rule(facts.probes[probe].note.arguments, facts.file.header().machine);
+  if (fault) report_argument(probe, *fault, report);
+}
+
+}  // namespace reprobe::consumers
