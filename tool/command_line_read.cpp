@@ -7,6 +7,16 @@
 #include "tool/command_line.hpp"
 
 namespace reprobe {
+namespace {
+
+// What is wrong with the text, or "": CLI11's form of a check.
+std::string is_pid(const std::string& text) {
+  const bool digits = !text.empty() && text.size() < 10 &&
+                      text.find_first_not_of("0123456789") == std::string::npos;
+  return digits || text == "all" ? "" : "expected a process's number or all, found " + text;
+}
+
+}  // namespace
 
 void add_common(CLI::App& command, CommonOptions& common) {
   static const std::map<std::string, ColorMode> kColors{
@@ -52,7 +62,9 @@ void add_list(CLI::App& app, ListOptions& options) {
       "  reprobe list app\n"
       "  reprobe list -p 'python:*' --json libpython3.11.so.1.0\n"
       "  reprobe list libfoo.a\n"
-      "  reprobe list --deps app              # its libraries too, as ld.so finds them");
+      "  reprobe list --deps app              # its libraries too, as ld.so finds them\n"
+      "  reprobe list --pid 4242              # which of a process's sites are armed\n"
+      "  reprobe list --pid all -p 'python:*'");
   add_common(command, options.common);
   auto* deps = command.add_flag(
       "--deps", options.deps,
@@ -62,7 +74,18 @@ void add_list(CLI::App& app, ListOptions& options) {
       ->type_name("DIR")
       ->needs(deps)
       ->check(CLI::ExistingDirectory);
-  command.add_option("FILE", options.files, "ELF files, or archives of them")->required();
+  auto* files = command.add_option("FILE", options.files, "ELF files, or archives of them");
+  auto* pid = command
+                  .add_option("--pid", options.pid,
+                              "the probes of a running process, or of all: which are armed, and "
+                              "their counters")
+                  ->type_name("PID")
+                  ->excludes(files)
+                  ->excludes(deps)
+                  ->check(is_pid);
+  command.callback([files, pid] {
+    if (files->empty() && pid->empty()) throw CLI::RequiredError("FILE or --pid");
+  });
 }
 
 void add_audit(CLI::App& app, AuditOptions& options) {

@@ -108,7 +108,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return help_or_usage(app, error, argc > 1 ? argv[1] : "");
   }
-  if (app.got_subcommand("list")) return run_list(list);
+  if (app.got_subcommand("list")) return list.pid.empty() ? run_list(list) : run_list_process(list);
   if (app.got_subcommand("audit")) return run_audit(audit);
   if (app.got_subcommand("fix")) return run_fix(fix);
   if (app.got_subcommand("sled")) return run_sled(sled);
