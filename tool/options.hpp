@@ -28,6 +28,7 @@ struct ListOptions {
   bool deps{};
   std::string root;  // "": this system
   std::string pid;   // a number or "all"; "": files
+  std::string as;    // of attach_form_names(); "": the table
 };
 
 struct AuditOptions {
@@ -35,6 +36,7 @@ struct AuditOptions {
   bool sarif{};
   std::vector<std::string> consumers;  // of consumer_names(); empty: all
   std::vector<std::string> paths;
+  std::string pid;  // a number or "all"; "": paths
 };
 
 enum class SecondOpinionMode { automatic, always, never };
