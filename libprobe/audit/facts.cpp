@@ -15,7 +15,7 @@ constexpr std::byte kX86Nop{0x90};
 // How far back stray nops are counted; more than two already say all there is to say.
 constexpr std::uint64_t kStrayNopReach = 16;
 
-bool is_x86(const ElfHeader& header) {
+bool is_x86_file(const ElfHeader& header) {
   return header.machine == EM_X86_64 || header.machine == EM_386;
 }
 
@@ -129,7 +129,7 @@ Nop nop_here(ByteView bytes, const ElfHeader& header, const std::optional<Functi
 
 std::size_t stray_nops_before(const ElfFile& file, const Probe& probe,
                               const std::unordered_set<std::uint64_t>& sites) {
-  if (!is_x86(file.header()) || !probe.facts.function) return 0;
+  if (!is_x86_file(file.header()) || !probe.facts.function) return 0;
   const std::uint64_t start = probe.facts.function->start.value;
   const std::uint64_t reach = std::min(kStrayNopReach, probe.site.value - start);
   const VirtAddr from{probe.site.value - reach};

@@ -29,9 +29,9 @@ constexpr unsigned kRsi = 6, kRdi = 7;
 constexpr std::uint64_t kLongestName = 4096;
 
 // What a tracer sees of a probe.
-using Seen = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
+using SeenNote = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
 
-Seen seen(const Probe& probe) {
+SeenNote seen_note(const Probe& probe) {
   return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore};
 }
 
@@ -114,7 +114,7 @@ class UpgradeComparer {
     // With the counter that the record says, or the one that the file proves.
     const auto counters =
         wanted_semaphores(before_, old.file, read_semaphores(before_, old.file), RepairChoice{});
-    std::map<Seen, std::vector<std::size_t>> known;
+    std::map<SeenNote, std::vector<std::size_t>> known;
     std::vector<bool> found(old.file.probes.size());
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
       Probe probe = old.file.probes[i];
@@ -122,14 +122,14 @@ class UpgradeComparer {
         counters_[probe.site] = {probe.semaphore, counters[i].address};
         continue;
       }
-      known[seen(probe)].push_back(i);
+      known[seen_note(probe)].push_back(i);
       if (counters[i].address == probe.semaphore) continue;
       probe.semaphore = counters[i].address;
-      known[seen(probe)].push_back(i);
+      known[seen_note(probe)].push_back(i);
     }
     std::vector<const Probe*> calls;
     for (const Probe& probe : now_.probes) {
-      std::vector<std::size_t>& same = known[seen(probe)];
+      std::vector<std::size_t>& same = known[seen_note(probe)];
       while (!same.empty() && found[same.back()]) same.pop_back();
       if (same.empty()) {
         calls.push_back(&probe);
