@@ -27,6 +27,7 @@ struct ListOptions {
   std::vector<std::string> files;
   bool deps{};
   std::string root;  // "": this system
+  std::string pid;   // a number or "all"; "": files
 };
 
 struct AuditOptions {
@@ -98,6 +99,7 @@ struct DiffOptions {
 
 // Each command: its exit code. Results go to stdout, the rest through the terminal.
 int run_list(const ListOptions& options);
+int run_list_process(const ListOptions& options);  // --pid
 int run_audit(const AuditOptions& options);
 int run_fix(const FixCommandOptions& options);
 int run_sled(const SledCommandOptions& options);
