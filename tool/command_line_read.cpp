@@ -136,6 +136,15 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
+  command
+      .add_option_function<std::string>(
+          "--payload",
+          [&options](const std::string& word) { options.ignored_payload = word == "ignore"; },
+          "keep, or ignore: the rewrite was asked to leave data behind the ELF file at their "
+          "offset")
+      ->type_name("HOW")
+      ->check(CLI::IsMember(std::vector<std::string>{"keep", "ignore"}))
+      ->default_str("keep");
   add_second_opinion(command, options.second_opinion);
 }
 

@@ -39,6 +39,10 @@ struct AuditOptions {
 
 enum class SecondOpinionMode { automatic, always, never };
 
+// What becomes of data behind the ELF file: moved along where that is known to be right, kept the
+// file's last bytes, or left at its offset.
+enum class PayloadMode { automatic, keep, ignore };
+
 // Of every command that rewrites a file.
 struct WriteOptions {
   std::string file;
@@ -48,6 +52,7 @@ struct WriteOptions {
   bool break_hardlinks{};
   bool drop_signature{};
   bool drop_verity{};
+  PayloadMode payload{PayloadMode::automatic};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
@@ -88,6 +93,7 @@ struct VerifyOptions {
   bool removed_ambiguous{};
   bool respelled{};
   bool new_build_id{};
+  bool ignored_payload{};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 

@@ -113,12 +113,12 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
 }
 
 Result<int> undo_file(const SledCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const auto plan = plan_undo(input->file);
   if (!plan) return tl::unexpected(plan.error());
   // plan_undo() has compared the SHA-256 of what it gives.
-  const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
+  const auto written = write_output(options, *plan, *input, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     Json j = plan_head(options, *plan);
@@ -132,7 +132,7 @@ Result<int> undo_file(const SledCommandOptions& options, const Terminal& termina
 
 Result<int> sled_file(const SledCommandOptions& options, const Terminal& terminal) {
   // read -> flow -> plan: nothing is written yet.
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
   const SledOptions sled_options{

@@ -55,8 +55,7 @@ bool is_bun(ByteView bytes) {
 // AppImage specification, "Type 2 image format": the magic stands in the ELF header's padding.
 bool is_appimage(const ElfFile& file, const Payload& payload) {
   const auto magic = file.source().slice(FileOffset{8}, Size{3}, "the ELF header");
-  return magic && as_text(*magic) == "AI\2" &&
-         end_by_section_headers(file) == payload.offset.value;
+  return magic && as_text(*magic) == "AI\2" && end_by_section_headers(file) == payload.offset.value;
 }
 
 PayloadKind kind_of(const ElfFile& file, const Payload& payload, ByteView bytes) {
@@ -118,8 +117,7 @@ std::string_view to_string(PayloadKind kind) {
 }
 
 Result<ElfFile> without_payload(const ElfFile& file, const Payload& payload) {
-  const auto bytes =
-      file.source().slice(FileOffset{0}, Size{payload.offset.value}, "the ELF file");
+  const auto bytes = file.source().slice(FileOffset{0}, Size{payload.offset.value}, "the ELF file");
   if (!bytes) return tl::unexpected(bytes.error());
   return ElfFile::open(borrowed_source(*bytes));
 }

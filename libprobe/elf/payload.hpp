@@ -13,7 +13,7 @@ enum class PayloadKind {
   unknown,
   // These are found from the end of the file, or directly behind what the headers name, and all
   // that they say of places counts from themselves: they may move with the end.
-  zip,          // end of central directory (PKWARE APPNOTE 4.3.16), offsets from the archive's start
+  zip,  // end of central directory (PKWARE APPNOTE 4.3.16), offsets from the archive's start
   pyinstaller,  // a cookie that says how long the archive in front of it is
   bun,          // a trailer, and the number of bytes in front of it
   appimage,     // type 2: behind the section headers or the last section
