@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "libprobe/audit/kernels.hpp"
 #include "libprobe/tracers/consumers.hpp"
 #include "tool/command_line.hpp"
 
@@ -113,6 +114,15 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember(std::vector<std::string>(consumers.begin(), consumers.end())));
+  command
+      .add_option(
+          "--kernel", options.kernel,
+          "judge for this version of Linux alone, as uname -r says it (default: all that are "
+          "in use)")
+      ->type_name("VERSION")
+      ->check([](const std::string& text) {
+        return parse_kernel(text) ? std::string() : "no version of Linux: " + text;
+      });
   command.add_option("PATH", options.paths, "files, folders (walked) and archives")->required();
 }
 

@@ -145,6 +145,9 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       ->type_name("WHEN")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
       ->default_str("auto");
+  command.add_flag("--allow-fork", options.allow_fork,
+                   "nop5 sleds in a program that forks, too: traced on Linux 6.17 to 7.1, its "
+                   "children die");
   command.add_flag("--undo", options.undo, "take the sleds out again");
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   add_safety(command, options);

@@ -34,6 +34,7 @@ struct AuditOptions {
   CommonOptions common;
   bool sarif{};
   std::vector<std::string> consumers;  // of consumer_names(); empty: all
+  std::string kernel;                  // a version of Linux; "": all that are in use
   std::vector<std::string> paths;
 };
 
@@ -71,6 +72,7 @@ struct SledCommandOptions : WriteOptions {
   CommonOptions common;
   SledKind kind{SledKind::nop10};
   GuardMode guard{GuardMode::automatic};
+  bool allow_fork{};
   bool undo{};
 };
 
