@@ -111,7 +111,8 @@ class Audit {
   explicit Audit(const AuditOptions& options)
       : options_(options),
         terminal_(options.common.color, options.common.quiet, options.common.verbose),
-        text_(!options.common.json && !options.sarif) {}
+        text_(!options.common.json && !options.sarif),
+        kernels_(parse_kernel(options.kernel)) {}
 
   int run() {
     InputHandlers handlers;
@@ -148,7 +149,7 @@ class Audit {
     FileFindings result{path, {}};
     if (may_have_probes(*file, probes)) result.findings = read_findings(*file);
     // In any case: there are rules about probes that were deleted.
-    std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
+    std::ranges::copy_if(audit(*file, probes, kernels_), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
     std::ranges::copy_if(audit_legacy(legacy), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
@@ -213,6 +214,7 @@ class Audit {
   const AuditOptions& options_;
   Terminal terminal_;
   bool text_;
+  Kernels kernels_;
   Summary summary_;
   std::vector<FileFindings> files_;
   std::vector<Json> consumers_;  // with --json: one for each of files_
