@@ -96,6 +96,14 @@ void add_second_opinion(CLI::App& command, SecondOpinionMode& mode) {
       ->default_str("auto");
 }
 
+CLI::Option* add_objects(CLI::App& command, std::vector<std::string>& objects) {
+  return command
+      .add_option("--objects", objects,
+                  "the inputs of the link (objects, archives): they prove which notes are live; "
+                  "behind the other arguments")
+      ->type_name("FILE...");
+}
+
 void add_list(CLI::App& app, ListOptions& options) {
   CLI::App& command = *app.add_subcommand("list", "print the probes of files");
   command.footer(
@@ -114,6 +122,7 @@ void add_list(CLI::App& app, ListOptions& options) {
       ->needs(deps)
       ->check(CLI::ExistingDirectory);
   command.add_option("FILE", options.files, "ELF files, or archives of them")->required();
+  add_objects(command, options.objects);
 }
 
 void add_audit(CLI::App& app, AuditOptions& options) {
@@ -142,6 +151,7 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       ->allow_extra_args(false)
       ->check(CLI::IsMember(std::vector<std::string>(consumers.begin(), consumers.end())));
   command.add_option("PATH", options.paths, "files, folders (walked) and archives")->required();
+  add_objects(command, options.objects);
 }
 
 void add_repairs(CLI::App& command, const char* name, std::vector<std::string>& rules,
@@ -187,6 +197,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       "  reprobe fix old.so -o new.so\n"
       "  reprobe fix --dry-run app            # print what would change\n"
       "  reprobe fix --from-debug app.debug app   # a strip took the notes\n"
+      "  reprobe fix app --objects *.o libdemo.a  # what the link was made of tells more\n"
       "  reprobe fix --remove-ambiguous -p 'demo:*' app");
   add_common(command, options.common);
   auto* output = add_files(command, options);
@@ -222,6 +233,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                                      "bring back the notes that a strip deleted, from the separate "
                                      "debug file or the unstripped twin")
                          ->type_name("DEBUG");
+  add_objects(command, options.objects)->excludes(from_debug);
   for (const char* other :
        {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell", "--upgrade"}) {
     from_debug->excludes(other);
@@ -347,6 +359,7 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
+  add_objects(command, options.objects);
   add_second_opinion(command, options.second_opinion);
 }
 

@@ -68,8 +68,7 @@ bool Proofs::bytes_tell(const Probe& probe) const {
 
 std::string Proofs::by_boundary(const Probe& probe) const {
   if (!bytes_tell(probe) || probe.facts.boundary.result != Boundary::no) return "";
-  return fmt::format("{} is no instruction boundary: {}", spot(probe),
-                     probe.facts.boundary.detail);
+  return fmt::format("{} is no instruction boundary: {}", spot(probe), probe.facts.boundary.detail);
 }
 
 std::string Proofs::by_missing_nop(const Probe& probe, NoteOrder order, DeadRun run) const {

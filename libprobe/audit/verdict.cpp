@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 
+#include "libprobe/audit/aliases.hpp"
 #include "libprobe/audit/note_order.hpp"
 #include "libprobe/audit/proofs.hpp"
 #include "libprobe/audit/runs.hpp"
@@ -68,7 +69,6 @@ class Judge {
     for (std::size_t i = 0; i < probes_.size(); ++i) {
       if (!dead_[i]) judge_one(i);
     }
-    list_aliases();
   }
 
  private:
@@ -237,12 +237,13 @@ class Judge {
     if (!on_nop) {
       doubts.push_back(
           facts.looks_patched
-              ? fmt::format("a jump, call or trap at {}: patched by another tool, or no site at all",
-                            spot(probe))
+              ? fmt::format(
+                    "a jump, call or trap at {}: patched by another tool, or no site at all",
+                    spot(probe))
               : fmt::format("no nop at {}", spot(probe)));
     } else if (facts.boundary.result == Boundary::no) {
-      doubts.push_back(fmt::format("{} is no instruction boundary: {}", spot(probe),
-                                   facts.boundary.detail));
+      doubts.push_back(
+          fmt::format("{} is no instruction boundary: {}", spot(probe), facts.boundary.detail));
     }
     if (contradicting_twin(i)) {
       doubts.emplace_back(
@@ -267,20 +268,6 @@ class Judge {
     return doubts;
   }
 
-  void list_aliases() {
-    for (const Group& group : groups_) {
-      std::vector<std::size_t> members;
-      for (std::size_t k = group.begin; k < group.end; ++k) {
-        if (probes_[by_site_[k]].verdict != Verdict::dangling) members.push_back(by_site_[k]);
-      }
-      if (members.size() < 2) continue;
-      for (const std::size_t i : members) {
-        probes_[i].alias_count = members.size() - 1;
-        probes_[i].alias_of = members.front();
-      }
-    }
-  }
-
   void conclude(std::size_t i, Verdict verdict, std::string evidence) {
     conclude(i, verdict, std::vector<std::string>{std::move(evidence)});
   }
@@ -296,8 +283,8 @@ class Judge {
   std::vector<bool> dead_;
   std::vector<DeadRun> runs_;
   std::vector<NoteOrder> orders_;
-  bool code_was_dropped_{};     // a note is proven dangling by its address or its relocation
-  bool code_may_be_dropped_{};  // or the file looks as linkers leave it that drop sections
+  bool code_was_dropped_{};           // a note is proven dangling by its address or its relocation
+  bool code_may_be_dropped_{};        // or the file looks as linkers leave it that drop sections
   std::vector<std::size_t> by_site_;  // probe indices, sorted by site
   std::vector<Group> groups_;
   std::vector<std::size_t> group_of_;  // index in groups_ per probe
@@ -305,6 +292,9 @@ class Judge {
 
 }  // namespace
 
-void judge(ProbeFile& file, const ElfHeader& header) { Judge(file, header).run(); }
+void judge(ProbeFile& file, const ElfHeader& header) {
+  Judge(file, header).run();
+  list_aliases(file);
+}
 
 }  // namespace reprobe
