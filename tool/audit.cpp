@@ -15,6 +15,7 @@
 #include "tool/json.hpp"
 #include "tool/link_inputs.hpp"
 #include "tool/options.hpp"
+#include "tool/process_inputs.hpp"
 #include "tool/sarif.hpp"
 
 namespace reprobe {
@@ -131,6 +132,7 @@ class Audit {
       on_elf(path, std::move(source));
     };
     for (const std::string& path : options_.paths) for_each_elf(path, true, handlers);
+    if (!options_.pid.empty()) for_each_process_elf(options_.pid, handlers);
     terminal_.progress("");
     print_results();
     if (exit_ != kDone) return exit_;

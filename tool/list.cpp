@@ -18,6 +18,7 @@
 #include "tool/inputs.hpp"
 #include "tool/json.hpp"
 #include "tool/link_inputs.hpp"
+#include "tool/list_as.hpp"
 #include "tool/options.hpp"
 
 namespace reprobe {
@@ -167,10 +168,14 @@ class Lister {
       }
     }
     warn_of_notes(path, read.scan, terminal_);
+    const auto form = attach_form(options_.as);
     if (options_.common.json) {
       files_.push_back(file_json(path, file, probes));
+      if (form) files_.back()["attach"] = attach_json(path, file, probes, *form);
       if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
       if (indexed) files_.back()["source"] = "index";
+    } else if (form) {
+      print_attach_lines(path, file, probes, *form, terminal_);
     } else {
       if (!first_) fmt::print("\n");
       print_text(path, file, needed_by, probes, indexed.has_value(), terminal_);

@@ -28,6 +28,8 @@ struct ListOptions {
   std::vector<std::string> objects;  // --objects, here and below: the inputs of the link
   bool deps{};
   std::string root;  // "": this system
+  std::string pid;   // a number or "all"; "": files
+  std::string as;    // of attach_form_names(); "": the table
 };
 
 struct AuditOptions {
@@ -36,6 +38,7 @@ struct AuditOptions {
   std::vector<std::string> consumers;  // of consumer_names(); empty: all
   std::vector<std::string> objects;
   std::vector<std::string> paths;
+  std::string pid;  // a number or "all"; "": paths
 };
 
 enum class SecondOpinionMode { automatic, always, never };
@@ -102,6 +105,7 @@ struct DiffOptions {
 
 // Each command: its exit code. Results go to stdout, the rest through the terminal.
 int run_list(const ListOptions& options);
+int run_list_process(const ListOptions& options);  // --pid
 int run_audit(const AuditOptions& options);
 int run_fix(const FixCommandOptions& options);
 int run_sled(const SledCommandOptions& options);
