@@ -68,6 +68,14 @@ void add_second_opinion(CLI::App& command, SecondOpinionMode& mode) {
       ->default_str("auto");
 }
 
+CLI::Option* add_objects(CLI::App& command, std::vector<std::string>& objects) {
+  return command
+      .add_option("--objects", objects,
+                  "the inputs of the link (objects, archives): they prove which notes are live; "
+                  "stands behind the other arguments")
+      ->type_name("FILE...");
+}
+
 void add_list(CLI::App& app, ListOptions& options) {
   CLI::App& command = *app.add_subcommand("list", "print the probes of files");
   command.footer(
@@ -94,6 +102,7 @@ void add_list(CLI::App& app, ListOptions& options) {
                       "armed, and their counters",
                       files, "FILE");
   pid->excludes(deps);
+  add_objects(command, options.objects)->excludes(pid);
   command
       .add_option("--as", options.as,
                   "instead of the table, the line for each probe that makes a tracer attach")
@@ -139,6 +148,7 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       ->check([](const std::string& text) {
         return parse_kernel(text) ? std::string() : "no version of Linux: " + text;
       });
+  add_objects(command, options.objects);
 }
 
 void add_verify(CLI::App& app, VerifyOptions& options) {
@@ -170,6 +180,7 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
       ->type_name("HOW")
       ->check(CLI::IsMember(std::vector<std::string>{"keep", "ignore"}))
       ->default_str("keep");
+  add_objects(command, options.objects);
   add_second_opinion(command, options.second_opinion);
 }
 
