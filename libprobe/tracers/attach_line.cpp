@@ -118,26 +118,45 @@ class Lines {
     const std::string definition =
         fmt::format("p:{}/{} {}:{:#x}{}{}{}", group, event, path_, result.site->value, counter,
                     result.arguments.empty() ? "" : " ", fmt::join(result.arguments, " "));
-    result.text = fmt::format("echo {} >> {}", shell_word(definition), kEvents);
+    // Not echo: that of some shells reads the backslash of a constant.
+    result.text = fmt::format("printf '%s\\n' {} >> {}", shell_word(definition), kEvents);
     if (form_ == AttachForm::trace_cmd) {
       result.text += fmt::format(" && trace-cmd record -e {}", result.event);
     }
   }
 
-  // perf probe names a counter only for what it found as an SDT event in its own cache.
+  // perf probe takes a number for an offset in the file, and names a counter only for what it found
+  // as an SDT event in its own cache.
   void perf(const Probe& probe, const std::string& group, const std::string& event,
             AttachLine& result) const {
     if (result.counter) {
       const std::string sdt = fmt::format("sdt_{}:{}", probe.note.provider, probe.note.name);
       result.event = sdt;
+      drop_constants(probe, result);
       result.text = fmt::format("perf buildid-cache --add {} && perf probe {}", shell_word(path_),
                                 shell_word("%" + sdt));
       return;
     }
     const std::string definition =
-        fmt::format("{}:{}={:#x}{}{}", group, event, probe.site.value,
+        fmt::format("{}:{}={:#x}{}{}", group, event, result.site->value,
                     result.arguments.empty() ? "" : " ", fmt::join(result.arguments, " "));
     result.text = fmt::format("perf probe -x {} {}", shell_word(path_), shell_word(definition));
+  }
+
+  // perf's own reader of SDT arguments knows registers and memory alone
+  // (arch/x86/util/perf_regs.c, arch_sdt_arg_parse_op).
+  static void drop_constants(const Probe& probe, AttachLine& result) {
+    std::erase_if(result.arguments, [](const std::string& argument) {
+      return argument.find("=\\") != std::string::npos;
+    });
+    result.left_out.clear();
+    for (std::size_t i = 0; i < probe.arguments.size(); ++i) {
+      const std::string name = fmt::format("arg{}=", i + 1);
+      const bool kept = std::ranges::any_of(
+          result.arguments, [&](const std::string& text) { return text.starts_with(name); });
+      if (!kept)
+        result.left_out.push_back(fmt::format("arg{}: {}", i + 1, probe.arguments[i].operand));
+    }
   }
 
   const std::string& path_;
