@@ -12,6 +12,7 @@
 #include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/legacy_probes.hpp"
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/code/rust_names.hpp"
 #include "libprobe/deps/dependencies.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -26,15 +27,23 @@ constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND"
                                                  "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
 using Row = std::array<std::string, kColumns.size()>;
 
-std::string function_text(const Probe& probe) {
+// Of Rust as the source has it; with -v the symbol too.
+std::string function_name(const Probe& probe, bool verbose) {
+  const std::string& name = function_of(probe)->name;
+  const auto readable = demangle_rust(name);
+  if (!readable) return name;
+  return verbose ? fmt::format("{} [{}]", *readable, name) : *readable;
+}
+
+std::string function_text(const Probe& probe, bool verbose) {
   if (!function_of(probe) || function_of(probe)->name.empty()) {
     return probe.section.empty() ? "-" : fmt::format("({})", probe.section);
   }
-  return fmt::format("{}+{:#x}", function_of(probe)->name,
+  return fmt::format("{}+{:#x}", function_name(probe, verbose),
                      site_in_function(probe).value - function_of(probe)->start.value);
 }
 
-Row row_of(const Probe& probe) {
+Row row_of(const Probe& probe, bool verbose) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
@@ -42,7 +51,7 @@ Row row_of(const Probe& probe) {
           : probe.facts.has_bytes ? site_kind(probe)
                                   : "-",
           printable(fmt::format("{}:{}", probe.note.provider, probe.note.name)),
-          printable(function_text(probe)),
+          printable(function_text(probe, verbose)),
           semaphore                        ? hex(probe.semaphore.value)
           : probe.note.semaphore_undefined ? "undefined"
                                            : "-",
@@ -62,7 +71,8 @@ Style verdict_style(Verdict verdict) {
 // `needed_by`: the file through which a dependency came; "" for a file that was named. `indexed`:
 // the notes are gone.
 void print_text(const std::string& path, const ElfFile& file, const std::string& needed_by,
-                const std::vector<const Probe*>& probes, bool indexed, const Terminal& terminal) {
+                const std::vector<const Probe*>& probes, bool indexed, bool verbose,
+                const Terminal& terminal) {
   const ElfHeader& header = file.header();
   fmt::print("{}: {} {}-endian {} {}, {} probe{}{}\n", terminal.out(Style::bold, printable(path)),
              header.is64 ? "ELF64" : "ELF32",
@@ -76,7 +86,7 @@ void print_text(const std::string& path, const ElfFile& file, const std::string&
   std::array<std::size_t, kColumns.size()> widths{};
   for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);
   for (const Probe* probe : probes) {
-    rows.push_back(row_of(*probe));
+    rows.push_back(row_of(*probe, verbose));
     for (std::size_t c = 0; c < kColumns.size(); ++c) {
       widths[c] = std::max(widths[c], width_of(rows.back()[c]));
     }
@@ -166,7 +176,8 @@ class Lister {
       if (indexed) files_.back()["source"] = "index";
     } else {
       if (!first_) fmt::print("\n");
-      print_text(path, file, needed_by, probes, indexed.has_value(), terminal_);
+      print_text(path, file, needed_by, probes, indexed.has_value(), options_.common.verbose,
+                 terminal_);
     }
     first_ = false;
   }

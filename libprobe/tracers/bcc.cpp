@@ -158,7 +158,7 @@ void read_like_bcc(const Facts& facts, Report& report, ArgumentRule* arguments) 
 void bcc(const Facts& facts, Report& report) { read_like_bcc(facts, report, bcc_arguments); }
 
 void bpftrace_0_17(const Facts& facts, Report& report) {
-  read_like_bcc(facts, report, bcc_0_26_arguments);
+  read_like_bcc(facts, report, bpftrace_0_17_arguments);
 }
 
 }  // namespace reprobe::consumers

@@ -243,7 +243,7 @@ def conforms(what, value, shape):
 
 ARGUMENT = {"size?": int, "type?": re.compile(r"[suf]\d+\Z"), "operand": str}
 PROBE = {"provider": str, "name": str, "site": HEX, "site_offset?": HEX, "section?": str,
-         "function?": str, "function_offset?": HEX, "location": HEX, "base?": HEX,
+         "function?": str, "function_demangled?": str, "function_offset?": HEX, "location": HEX, "base?": HEX,
          "semaphore?": HEX, "semaphore_undefined?": bool, "sled_of?": HEX,
          "arguments": [ARGUMENT], "arguments_text": str, "note_offset": HEX,
          "kind?": {"nop", "nop5", "nop10", "other", "sled-nop5", "sled-nop10"},

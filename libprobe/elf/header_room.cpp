@@ -1,0 +1,25 @@
+#include "libprobe/elf/header_room.hpp"
+
+#include <algorithm>
+
+namespace reprobe {
+
+bool is_overwritten_by_patchelf(const ElfFile& file) {
+  const ElfHeader& header = file.header();
+  if (header.type != ET_DYN || file.sections().empty()) return false;
+  const auto notes = std::ranges::count(file.segments(), PT_NOTE, &Segment::type);
+  const std::uint64_t entries = file.segments().size() + static_cast<std::uint64_t>(notes) + 1;
+  const std::uint64_t begin = header.phoff.value;
+  const std::uint64_t size = entries * header.phentsize;
+  const auto behind_table = [&](const Section& section) {
+    return in_range(section.offset.value, begin, size);
+  };
+  const auto sections = file.sections().subspan(1);
+  const auto stays = std::ranges::find_if_not(
+      sections, [&](const Section& s) { return s.offset.value <= begin + size; });
+  return std::any_of(stays, sections.end(), [&](const Section& s) {
+    return s.allocated() && !s.nobits() && s.size.value != 0 && behind_table(s);
+  });
+}
+
+}  // namespace reprobe
