@@ -14,6 +14,7 @@
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/code/rust_names.hpp"
 #include "libprobe/deps/dependencies.hpp"
+#include "libprobe/probes/note_header.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
@@ -172,6 +173,14 @@ class Lister {
     warn_of_notes(path, read.scan, terminal_);
     if (options_.common.json) {
       files_.push_back(file_json(path, file, probes));
+      // The records that follow the notes were written by SystemTap's header of old.
+      Json& listed = files_.back()["probes"];
+      const std::vector<std::string_view> headers = note_headers(file, read);
+      for (std::size_t i = 0, shown = 0; i < read.probes.size(); ++i) {
+        if (!selected(options_.common.patterns, read.probes[i].note)) continue;
+        if (!headers[i].empty()) listed[shown]["header"] = headers[i];
+        ++shown;
+      }
       if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
       if (indexed) files_.back()["source"] = "index";
     } else {

@@ -7,8 +7,7 @@ namespace reprobe {
 bool is_overwritten_by_patchelf(const ElfFile& file) {
   const ElfHeader& header = file.header();
   if (header.type != ET_DYN || file.sections().empty()) return false;
-  const auto notes = std::ranges::count(file.segments(), PT_NOTE, &Segment::type);
-  const std::uint64_t entries = file.segments().size() + static_cast<std::uint64_t>(notes) + 1;
+  const std::uint64_t entries = file.segments().size() + 1;  // a PT_LOAD for what it moves
   const std::uint64_t begin = header.phoff.value;
   const std::uint64_t size = entries * header.phentsize;
   const auto behind_table = [&](const Section& section) {
