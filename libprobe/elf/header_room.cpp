@@ -6,7 +6,10 @@ namespace reprobe {
 
 bool is_overwritten_by_patchelf(const ElfFile& file) {
   const ElfHeader& header = file.header();
-  if (header.type != ET_DYN || file.sections().empty()) return false;
+  // It has something to do in files alone that a dynamic linker reads.
+  const bool dynamic = std::ranges::any_of(
+      file.segments(), [](const Segment& segment) { return segment.type == PT_DYNAMIC; });
+  if (header.type != ET_DYN || !dynamic || file.sections().empty()) return false;
   const std::uint64_t entries = file.segments().size() + 1;  // a PT_LOAD for what it moves
   const std::uint64_t begin = header.phoff.value;
   const std::uint64_t size = entries * header.phentsize;
