@@ -4,6 +4,7 @@
 #include <string>
 
 #include "libprobe/audit/kernels.hpp"
+#include "libprobe/tracers/attach_line.hpp"
 #include "libprobe/tracers/consumers.hpp"
 #include "tool/command_line.hpp"
 
@@ -15,6 +16,17 @@ std::string is_pid(const std::string& text) {
   const bool digits = !text.empty() && text.size() < 10 &&
                       text.find_first_not_of("0123456789") == std::string::npos;
   return digits || text == "all" ? "" : "expected a process's number or all, found " + text;
+}
+
+// --pid, in place of what else is read: one of both must be there.
+CLI::Option* add_pid(CLI::App& command, std::string& pid, const char* what, CLI::Option* others,
+                     const std::string& name) {
+  auto* option =
+      command.add_option("--pid", pid, what)->type_name("PID")->excludes(others)->check(is_pid);
+  command.callback([others, option, name] {
+    if (others->empty() && option->empty()) throw CLI::RequiredError(name + " or --pid");
+  });
+  return option;
 }
 
 }  // namespace
@@ -56,6 +68,14 @@ void add_second_opinion(CLI::App& command, SecondOpinionMode& mode) {
       ->default_str("auto");
 }
 
+CLI::Option* add_objects(CLI::App& command, std::vector<std::string>& objects) {
+  return command
+      .add_option("--objects", objects,
+                  "the inputs of the link (objects, archives): they prove which notes are live; "
+                  "stands behind the other arguments")
+      ->type_name("FILE...");
+}
+
 void add_list(CLI::App& app, ListOptions& options) {
   CLI::App& command = *app.add_subcommand("list", "print the probes of files");
   command.footer(
@@ -65,7 +85,8 @@ void add_list(CLI::App& app, ListOptions& options) {
       "  reprobe list libfoo.a\n"
       "  reprobe list --deps app              # its libraries too, as ld.so finds them\n"
       "  reprobe list --pid 4242              # which of a process's sites are armed\n"
-      "  reprobe list --pid all -p 'python:*'");
+      "  reprobe list --pid all -p 'python:*'\n"
+      "  reprobe list --as perf app           # perf probe -x ... for each probe");
   add_common(command, options.common);
   auto* deps = command.add_flag(
       "--deps", options.deps,
@@ -76,17 +97,18 @@ void add_list(CLI::App& app, ListOptions& options) {
       ->needs(deps)
       ->check(CLI::ExistingDirectory);
   auto* files = command.add_option("FILE", options.files, "ELF files, or archives of them");
-  auto* pid = command
-                  .add_option("--pid", options.pid,
-                              "the probes of a running process, or of all: which are armed, and "
-                              "their counters")
-                  ->type_name("PID")
-                  ->excludes(files)
-                  ->excludes(deps)
-                  ->check(is_pid);
-  command.callback([files, pid] {
-    if (files->empty() && pid->empty()) throw CLI::RequiredError("FILE or --pid");
-  });
+  auto* pid = add_pid(command, options.pid,
+                      "instead of files, the probes of a running process, or of all: which are "
+                      "armed, and their counters",
+                      files, "FILE");
+  pid->excludes(deps);
+  add_objects(command, options.objects)->excludes(pid);
+  command
+      .add_option("--as", options.as,
+                  "instead of the table, the line for each probe that makes a tracer attach")
+      ->type_name("TRACER")
+      ->excludes(pid)
+      ->check(CLI::IsMember(attach_form_names()));
 }
 
 void add_audit(CLI::App& app, AuditOptions& options) {
@@ -114,6 +136,9 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember(std::vector<std::string>(consumers.begin(), consumers.end())));
+  auto* paths = command.add_option("PATH", options.paths, "files, folders (walked) and archives");
+  add_pid(command, options.pid, "instead of paths, the files that a running process executes",
+          paths, "PATH");
   command
       .add_option(
           "--kernel", options.kernel,
@@ -123,7 +148,7 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       ->check([](const std::string& text) {
         return parse_kernel(text) ? std::string() : "no version of Linux: " + text;
       });
-  command.add_option("PATH", options.paths, "files, folders (walked) and archives")->required();
+  add_objects(command, options.objects);
 }
 
 void add_verify(CLI::App& app, VerifyOptions& options) {
@@ -155,6 +180,7 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
       ->type_name("HOW")
       ->check(CLI::IsMember(std::vector<std::string>{"keep", "ignore"}))
       ->default_str("keep");
+  add_objects(command, options.objects);
   add_second_opinion(command, options.second_opinion);
 }
 

@@ -67,6 +67,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       "  reprobe fix old.so -o new.so\n"
       "  reprobe fix --dry-run app            # print what would change\n"
       "  reprobe fix --from-debug app.debug app   # a strip took the notes\n"
+      "  reprobe fix app --objects *.o libdemo.a  # what the link was made of tells more\n"
       "  reprobe fix --remove-ambiguous -p 'demo:*' app");
   add_common(command, options.common);
   auto* output = add_files(command, options);
@@ -103,6 +104,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                                      "debug file or the unstripped twin; auto: the one that the "
                                      "build-id, .gnu_debuglink or debuginfod-find leads to")
                          ->type_name("DEBUG");
+  add_objects(command, options.objects)->excludes(from_debug);
   for (const char* other :
        {"--remove-ambiguous", "--build-id", "--only", "--skip", "--respell", "--upgrade"}) {
     from_debug->excludes(other);

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "libprobe/process/loaded.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"
+#include "tool/process_inputs.hpp"
 #include "tool/table.hpp"
 
 namespace reprobe {
@@ -68,8 +68,8 @@ class ProcessLister {
       : options_(options), terminal_(terminal) {}
 
   int run() {
-    const bool all = options_.pid == "all";
-    const auto pids = all ? all_processes() : Result<std::vector<int>>{std::vector{number()}};
+    const bool all = options_.pid == kAllProcesses;
+    const auto pids = asked_processes(options_.pid);
     if (!pids) return fail("", pids.error());
     for (const int pid : *pids) list(pid, all);
     if (options_.common.json) {
@@ -82,13 +82,6 @@ class ProcessLister {
   }
 
  private:
-  // The command line has checked that it is one.
-  [[nodiscard]] int number() const {
-    int pid = 0;
-    std::from_chars(options_.pid.data(), options_.pid.data() + options_.pid.size(), pid);
-    return pid;
-  }
-
   int fail(const std::string& about, const Error& error) {
     terminal_.error(about, error);
     exit_ = std::max(exit_, exit_code(error.code));

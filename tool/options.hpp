@@ -25,9 +25,11 @@ struct CommonOptions {
 struct ListOptions {
   CommonOptions common;
   std::vector<std::string> files;
+  std::vector<std::string> objects;  // --objects, here and below: the inputs of the link
   bool deps{};
   std::string root;  // "": this system
   std::string pid;   // a number or "all"; "": files
+  std::string as;    // of attach_form_names(); "": the table
 };
 
 struct AuditOptions {
@@ -35,7 +37,9 @@ struct AuditOptions {
   bool sarif{};
   std::vector<std::string> consumers;  // of consumer_names(); empty: all
   std::string kernel;                  // a version of Linux; "": all that are in use
+  std::vector<std::string> objects;
   std::vector<std::string> paths;
+  std::string pid;  // a number or "all"; "": paths
 };
 
 enum class SecondOpinionMode { automatic, always, never };
@@ -60,6 +64,7 @@ struct WriteOptions {
 struct FixCommandOptions : WriteOptions {
   CommonOptions common;
   std::string from_debug;  // "": the notes are the file's own
+  std::vector<std::string> objects;
   bool remove_ambiguous{};
   bool respell{};
   bool upgrade{true};             // notes for records, where the file has no notes
@@ -92,6 +97,7 @@ struct VerifyOptions {
   std::string before;
   std::string after;
   std::string from_debug;
+  std::vector<std::string> objects;
   bool removed_ambiguous{};
   bool respelled{};
   bool new_build_id{};
