@@ -117,9 +117,10 @@ class AddressWalk {
         return stop(code.address, "a check through a register that a call may have overwritten");
       add_check(code);
     } else if (move && move->from == held.place) {
-      if (move->to.in_frame && !code_.frame.shared().empty() && !is_push(code))
+      const bool hidden = move->to.in_frame && !code_.frame.shared().empty() && !is_push(code);
+      if (hidden && held.certain)
         return stop(code.address, "kept in memory: " + code_.frame.shared());
-      go_to(code.end(), move->to, held.certain);
+      if (!hidden) go_to(code.end(), move->to, held.certain);
     } else if (held.certain && !forgets(code) && has(code.reads, reg)) {
       return stop(code.address, "the counter's address is used for more than checks");
     }
