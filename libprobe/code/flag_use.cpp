@@ -1,5 +1,6 @@
 #include "libprobe/code/flag_use.hpp"
 
+#include <array>
 #include <unordered_set>
 #include <vector>
 
@@ -29,12 +30,22 @@ std::optional<unsigned> condition(const X86Encoding& e) {
   return e.opcode & 0xfU;
 }
 
+// What a condition reads, by its number without the lowest bit, which negates it (Intel SDM volume
+// 2, appendix B, table B-1). Other flags than the two are not told apart.
+StatusFlags read_by(unsigned condition) {
+  constexpr StatusFlags kOther = 4;
+  constexpr std::array<StatusFlags, 8> kRead{
+      kOther, kCarryFlag, kZeroFlag, kCarryFlag | kZeroFlag, kOther, kOther, kOther,
+      kOther | kZeroFlag};
+  return kRead[condition / 2];
+}
+
 // Does it read another flag?
-bool reads_more(StatusFlag flag, const CodeInstruction& code) {
+bool reads_more(StatusFlags flags, const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  const bool zero = flag == StatusFlag::zero;
-  if (const auto cc = condition(e)) return *cc / 2 != (zero ? 2U : 1U);  // e and ne, b and ae
-  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb) return zero;
+  if (const auto cc = condition(e)) return (read_by(*cc) & ~flags) != 0;
+  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb)
+    return (flags & kCarryFlag) == 0;
   if (code.kind == InstructionKind::loop || code.kind == InstructionKind::transaction) return true;
   const bool one_byte = e.map == OpcodeMap::one_byte;
   const bool rotate =
@@ -83,9 +94,9 @@ bool overwrites(const CodeInstruction& code) {
 
 class FlagWalk {
  public:
-  FlagWalk(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow,
+  FlagWalk(StatusFlags flags, const CodeRanges& ranges, const FunctionFlow& flow,
            std::uint64_t& budget)
-      : flag_(flag), ranges_(ranges), flow_(flow), budget_(budget) {}
+      : flags_(flags), ranges_(ranges), flow_(flow), budget_(budget) {}
 
   bool run(VirtAddr after) {
     go_to(after);
@@ -126,7 +137,7 @@ class FlagWalk {
       default:
         break;
     }
-    if (reads_more(flag_, code)) return false;
+    if (reads_more(flags_, code)) return false;
     if (overwrites(code)) return true;
     if (code.target) {
       const VirtAddr to = *code.target;
@@ -147,7 +158,7 @@ class FlagWalk {
     return true;
   }
 
-  StatusFlag flag_;
+  StatusFlags flags_;
   const CodeRanges& ranges_;
   const FunctionFlow& flow_;
   std::uint64_t& budget_;
@@ -157,9 +168,9 @@ class FlagWalk {
 
 }  // namespace
 
-bool only_reads(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow, VirtAddr after,
+bool only_reads(StatusFlags flags, const CodeRanges& ranges, const FunctionFlow& flow, VirtAddr after,
                 std::uint64_t& budget) {
-  return FlagWalk(flag, ranges, flow, budget).run(after);
+  return FlagWalk(flags, ranges, flow, budget).run(after);
 }
 
 }  // namespace reprobe

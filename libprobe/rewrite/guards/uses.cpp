@@ -16,6 +16,8 @@ const char* to_string(GuardForm form) {
   switch (form) {
     case GuardForm::compare:
       return "compare";
+    case GuardForm::bit:
+      return "bit";
     case GuardForm::below:
       return "below";
     case GuardForm::load:
@@ -76,6 +78,8 @@ class FunctionUses {
     switch (*check_form(code)) {
       case CheckForm::compare:
         return GuardForm::compare;
+      case CheckForm::bit:
+        return GuardForm::bit;
       case CheckForm::below:
         return GuardForm::below;
       case CheckForm::load:
@@ -92,7 +96,7 @@ class FunctionUses {
         code.rip_target.value_or(VirtAddr{static_cast<std::uint64_t>(code.memory->displacement)});
     if (!check_form(code) || operand != counters_[reference.counter].address)
       return unknown(reference, "an instruction that is not understood");
-    keep({code, flow_.function.start, form_of(code), false, {reference.counter}, why_kept(code)});
+    keep(check(code, false, {reference.counter}));
   }
 
   void add_address(const CounterReference& reference) {
@@ -115,30 +119,51 @@ class FunctionUses {
     if (uses.checks.empty()) return;
     followed_.insert(code.address.value);
     for (const VirtAddr check : uses.checks) checks_[check.value].insert(reference.counter);
-    keep({code, flow_.function.start, GuardForm::address, false, {reference.counter}, ""});
+    GuardUse use;
+    use.code = code;
+    use.function = flow_.function.start;
+    use.form = GuardForm::address;
+    use.counters = {reference.counter};
+    keep(std::move(use));
   }
 
   void add_check(VirtAddr address, const std::set<std::size_t>& counters) {
     const CodeInstruction& code = *flow_.at(address);
-    GuardUse use{code,
-                 flow_.function.start,
-                 form_of(code),
-                 true,
-                 {counters.begin(), counters.end()},
-                 why_kept(code)};
+    GuardUse use = check(code, true, {counters.begin(), counters.end()});
     if (use.reason.empty() && !only_counters(code))
       use.reason = "the register may hold another address";
     keep(std::move(use));
   }
 
-  // Why the instruction must stay as it is, or "".
-  [[nodiscard]] std::string why_kept(const CodeInstruction& code) {
-    if (has_target_inside(code)) return "a target inside the instruction";
-    const GuardForm form = form_of(code);
-    if (form != GuardForm::compare && form != GuardForm::below) return "";
-    const StatusFlag flag = form == GuardForm::compare ? StatusFlag::zero : StatusFlag::carry;
-    if (only_reads(flag, ranges_, flow_, code.end(), steps_)) return "";
-    return "more is read from the flags than whether the counter is 0";
+  [[nodiscard]] GuardUse check(const CodeInstruction& code, bool through_register,
+                               std::vector<std::size_t> counters) {
+    GuardUse use;
+    use.code = code;
+    use.function = flow_.function.start;
+    use.form = form_of(code);
+    use.through_register = through_register;
+    use.counters = std::move(counters);
+    use.reason = has_target_inside(code) ? "a target inside the instruction" : look_at_flags(use);
+    return use;
+  }
+
+  // Sets flags_live. Why the flags do not allow another instruction there, or "".
+  [[nodiscard]] std::string look_at_flags(GuardUse& use) {
+    const auto reads_only = [&](StatusFlags flags) {
+      return only_reads(flags, ranges_, flow_, use.code.end(), steps_);
+    };
+    bool good = true;
+    if (use.form == GuardForm::load) {
+      use.flags_live = !reads_only(kNoFlag);
+      if (use.flags_live && keeps_upper_bits(use.code))
+        return "the flags are read behind a load of 16 bits";
+    } else if (use.form == GuardForm::compare || use.form == GuardForm::bit) {
+      good = reads_only(kZeroFlag);
+    } else if (use.form == GuardForm::below) {
+      use.flags_live = !reads_only(kCarryFlag);
+      good = !use.flags_live || reads_only(kCarryFlag | kZeroFlag);
+    }
+    return good ? "" : "more is read from the flags than whether the counter is 0";
   }
 
   // Neither four bytes that happen to hold an address nor bytes that look like a jump of code
