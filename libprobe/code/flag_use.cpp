@@ -1,6 +1,5 @@
 #include "libprobe/code/flag_use.hpp"
 
-#include <array>
 #include <unordered_set>
 #include <vector>
 
@@ -30,22 +29,30 @@ std::optional<unsigned> condition(const X86Encoding& e) {
   return e.opcode & 0xfU;
 }
 
-// What a condition reads, by its number without the lowest bit, which negates it (Intel SDM volume
-// 2, appendix B, table B-1). Other flags than the two are not told apart.
-StatusFlags read_by(unsigned condition) {
-  constexpr StatusFlags kOther = 4;
-  constexpr std::array<StatusFlags, 8> kRead{
-      kOther, kCarryFlag, kZeroFlag, kCarryFlag | kZeroFlag, kOther, kOther, kOther,
-      kOther | kZeroFlag};
-  return kRead[condition / 2];
+// May a condition, by its number without the lowest bit, which negates it, be asked where no other
+// flag may be read (Intel SDM volume 2, appendix B, table B-1)?
+bool reads_only(unsigned condition, StatusFlag flag) {
+  constexpr unsigned kBelow = 1, kEqual = 2, kBelowOrEqual = 3;
+  const bool carry = flag == StatusFlag::carry || flag == StatusFlag::carry_and_zero;
+  const bool zero = flag == StatusFlag::zero || flag == StatusFlag::carry_and_zero;
+  switch (condition / 2) {
+    case kBelow:
+      return carry;
+    case kEqual:
+      return zero;
+    case kBelowOrEqual:
+      return carry && zero;
+    default:
+      return false;
+  }
 }
 
 // Does it read another flag?
-bool reads_more(StatusFlags flags, const CodeInstruction& code) {
+bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  if (const auto cc = condition(e)) return (read_by(*cc) & ~flags) != 0;
+  if (const auto cc = condition(e)) return !reads_only(*cc, flag);
   if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb)
-    return (flags & kCarryFlag) == 0;
+    return flag != StatusFlag::carry && flag != StatusFlag::carry_and_zero;
   if (code.kind == InstructionKind::loop || code.kind == InstructionKind::transaction) return true;
   const bool one_byte = e.map == OpcodeMap::one_byte;
   const bool rotate =
@@ -94,9 +101,9 @@ bool overwrites(const CodeInstruction& code) {
 
 class FlagWalk {
  public:
-  FlagWalk(StatusFlags flags, const CodeRanges& ranges, const FunctionFlow& flow,
+  FlagWalk(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow,
            std::uint64_t& budget)
-      : flags_(flags), ranges_(ranges), flow_(flow), budget_(budget) {}
+      : flag_(flag), ranges_(ranges), flow_(flow), budget_(budget) {}
 
   bool run(VirtAddr after) {
     go_to(after);
@@ -137,7 +144,7 @@ class FlagWalk {
       default:
         break;
     }
-    if (reads_more(flags_, code)) return false;
+    if (reads_more(flag_, code)) return false;
     if (overwrites(code)) return true;
     if (code.target) {
       const VirtAddr to = *code.target;
@@ -158,7 +165,7 @@ class FlagWalk {
     return true;
   }
 
-  StatusFlags flags_;
+  StatusFlag flag_;
   const CodeRanges& ranges_;
   const FunctionFlow& flow_;
   std::uint64_t& budget_;
@@ -168,9 +175,9 @@ class FlagWalk {
 
 }  // namespace
 
-bool only_reads(StatusFlags flags, const CodeRanges& ranges, const FunctionFlow& flow, VirtAddr after,
+bool only_reads(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow, VirtAddr after,
                 std::uint64_t& budget) {
-  return FlagWalk(flags, ranges, flow, budget).run(after);
+  return FlagWalk(flag, ranges, flow, budget).run(after);
 }
 
 }  // namespace reprobe

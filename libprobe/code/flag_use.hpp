@@ -7,15 +7,13 @@
 
 namespace reprobe {
 
-// Sets of status flags.
-using StatusFlags = unsigned;
-inline constexpr StatusFlags kNoFlag = 0, kZeroFlag = 1, kCarryFlag = 2;
+enum class StatusFlag { none, zero, carry, carry_and_zero };
 
-// From `after` on, and until each path has written the status flags anew or left the function, are
-// these the only ones of them that are read? Flags are dead at calls, returns and entries of functions
+// From `after` on, and until each path has written the status flags anew or left the function, is
+// no other of them read than this? Flags are dead at calls, returns and entries of functions
 // (System V ABI, x86-64, 3.2.1). False also where a path cannot be followed. `budget`: instructions
 // that may still be looked at, for all questions about a file; reduced by what was.
-[[nodiscard]] bool only_reads(StatusFlags flags, const CodeRanges& ranges, const FunctionFlow& flow,
+[[nodiscard]] bool only_reads(StatusFlag flag, const CodeRanges& ranges, const FunctionFlow& flow,
                               VirtAddr after, std::uint64_t& budget);
 
 }  // namespace reprobe

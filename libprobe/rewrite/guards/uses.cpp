@@ -149,19 +149,19 @@ class FunctionUses {
 
   // Sets flags_live. Why the flags do not allow another instruction there, or "".
   [[nodiscard]] std::string look_at_flags(GuardUse& use) {
-    const auto reads_only = [&](StatusFlags flags) {
-      return only_reads(flags, ranges_, flow_, use.code.end(), steps_);
+    const auto reads_only = [&](StatusFlag flag) {
+      return only_reads(flag, ranges_, flow_, use.code.end(), steps_);
     };
     bool good = true;
     if (use.form == GuardForm::load) {
-      use.flags_live = !reads_only(kNoFlag);
+      use.flags_live = !reads_only(StatusFlag::none);
       if (use.flags_live && keeps_upper_bits(use.code))
         return "the flags are read behind a load of 16 bits";
     } else if (use.form == GuardForm::compare || use.form == GuardForm::bit) {
-      good = reads_only(kZeroFlag);
+      good = reads_only(StatusFlag::zero);
     } else if (use.form == GuardForm::below) {
-      use.flags_live = !reads_only(kCarryFlag);
-      good = !use.flags_live || reads_only(kCarryFlag | kZeroFlag);
+      use.flags_live = !reads_only(StatusFlag::carry);
+      good = !use.flags_live || reads_only(StatusFlag::carry_and_zero);
     }
     return good ? "" : "more is read from the flags than whether the counter is 0";
   }
