@@ -141,7 +141,8 @@ Result<int> sled_file(const SledCommandOptions& options, const Terminal& termina
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
   // apply -> verify -> commit.
-  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
+  const CheckOptions check{.options = {.command = RewriteCommand::sled},
+                           .second_opinion = options.second_opinion};
   const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
