@@ -22,6 +22,7 @@
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_notes.hpp"
+#include "libprobe/verify/compare_process.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/leftovers.hpp"
@@ -30,8 +31,26 @@
 namespace reprobe {
 namespace {
 
+// What a process may see of it: the index, a new build-id, and what the caller has compared.
+ProcessClaims claims_of_fix(const ElfFile& before, const CompareOptions& options) {
+  ProcessClaims claims;
+  if (const auto index = find_index(before)) {
+    claims.bytes.push_back({index->offset.value, index->offset.value + index->size.value});
+  }
+  const auto id = options.allow_new_build_id ? before.build_id_range() : std::nullopt;
+  if (id) claims.bytes.push_back({id->first.value, id->first.value + id->second.value});
+  if (options.elsewhere != nullptr) {
+    claims.relocated = true;
+    for (const auto& [offset, size] : options.elsewhere->bytes) {
+      claims.bytes.push_back({offset.value, offset.value + size.value});
+    }
+  }
+  return claims;
+}
+
 void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
                    const CompareOptions& options, std::vector<Finding>& out) {
+  compare_process(before, after, claims_of_fix(before, options), out);
   auto ranges = allowed_ranges(before, after, match, options.allow_new_build_id);
   if (options.elsewhere != nullptr) {
     for (const auto& [offset, size] : options.elsewhere->bytes) {
@@ -268,10 +287,8 @@ std::vector<Finding> no_record(std::string_view section) {
 // An index that was there already says what the notes say; nothing else is another.
 std::vector<Finding> compare_renewed(const ElfFile& before, const ElfFile& after) {
   std::vector<Finding> out;
-  std::vector<Range> allowed;
-  if (const auto index = find_index(before)) {
-    allowed.push_back({index->offset.value, index->offset.value + index->size.value});
-  }
+  const ProcessClaims claims = claims_of_fix(before, {});
+  const std::vector<Range>& allowed = claims.bytes;
   if (before.source().size() != after.source().size()) {
     out.push_back(verify_finding("verify-bytes", "the file has another size"));
   }
@@ -279,6 +296,7 @@ std::vector<Finding> compare_renewed(const ElfFile& before, const ElfFile& after
     out.push_back(difference_finding(*found, "outside the index",
                                      fmt::format("the file ends before {:#x}", found->at)));
   }
+  compare_process(before, after, claims, out);
   check_index(before, after, read_probes(after), out);
   return out;
 }

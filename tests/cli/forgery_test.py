@@ -168,7 +168,7 @@ def unwinds_elsewhere(where):
         rows.append((main + where - base, fde))
         for i, row in enumerate(sorted(rows)):
             struct.pack_into("<ii", elf.data, place + 12 + 8 * i, *row)
-        return main + max(where, 0)
+        return main + where
     return forge
 
 
