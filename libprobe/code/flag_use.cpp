@@ -29,7 +29,8 @@ std::optional<unsigned> condition(const X86Encoding& e) {
   return e.opcode & 0xfU;
 }
 
-// Does it read another flag?
+}  // namespace
+
 bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   const bool zero = flag == StatusFlag::zero;
@@ -45,6 +46,8 @@ bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   return (code.reads & kFlagsBit) != 0;
 }
 
+namespace {
+
 // Shifts by a constant other than 0 (Intel SDM volume 2, SAL/SAR/SHL/SHR).
 bool shifts(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
@@ -55,8 +58,9 @@ bool shifts(const CodeInstruction& code) {
   return by_immediate && code.immediate && (*code.immediate & 0x1f) != 0;
 }
 
-// Does it give every status flag another value, or leave it undefined?
-bool overwrites(const CodeInstruction& code) {
+}  // namespace
+
+bool overwrites_flags(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   if (arithmetic(e) || shifts(code)) return true;
   if (e.map == OpcodeMap::one_byte) {
@@ -80,6 +84,8 @@ bool overwrites(const CodeInstruction& code) {
       return false;
   }
 }
+
+namespace {
 
 class FlagWalk {
  public:
@@ -127,7 +133,7 @@ class FlagWalk {
         break;
     }
     if (reads_more(flag_, code)) return false;
-    if (overwrites(code)) return true;
+    if (overwrites_flags(code)) return true;
     if (code.target) {
       const VirtAddr to = *code.target;
       const bool tail_call =

@@ -17,7 +17,7 @@
 
 #include "libprobe/elf/constants.hpp"
 #include "libprobe/notes/stapsdt.hpp"
-#include "libprobe/rewrite/sled/stub_symbols.hpp"
+#include "libprobe/plan/undo.hpp"
 
 namespace reprobe {
 namespace {
