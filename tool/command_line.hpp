@@ -13,6 +13,8 @@ inline constexpr const char* kSafety = "What may be lost";
 // What commands have in common.
 void add_common(CLI::App& command, CommonOptions& common);
 void add_second_opinion(CLI::App& command, SecondOpinionMode& mode);
+// --objects.
+CLI::Option* add_objects(CLI::App& command, std::vector<std::string>& objects);
 
 // Commands that read (command_line_read.cpp).
 void add_list(CLI::App& app, ListOptions& options);

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "libprobe/audit/kernels.hpp"
 #include "libprobe/tracers/attach_line.hpp"
 #include "libprobe/tracers/consumers.hpp"
 #include "tool/command_line.hpp"
@@ -67,6 +68,14 @@ void add_second_opinion(CLI::App& command, SecondOpinionMode& mode) {
       ->default_str("auto");
 }
 
+CLI::Option* add_objects(CLI::App& command, std::vector<std::string>& objects) {
+  return command
+      .add_option("--objects", objects,
+                  "the inputs of the link (objects, archives): they prove which notes are live; "
+                  "stands behind the other arguments")
+      ->type_name("FILE...");
+}
+
 void add_list(CLI::App& app, ListOptions& options) {
   CLI::App& command = *app.add_subcommand("list", "print the probes of files");
   command.footer(
@@ -93,6 +102,7 @@ void add_list(CLI::App& app, ListOptions& options) {
                       "armed, and their counters",
                       files, "FILE");
   pid->excludes(deps);
+  add_objects(command, options.objects)->excludes(pid);
   command
       .add_option("--as", options.as,
                   "instead of the table, the line for each probe that makes a tracer attach")
@@ -129,6 +139,16 @@ void add_audit(CLI::App& app, AuditOptions& options) {
   auto* paths = command.add_option("PATH", options.paths, "files, folders (walked) and archives");
   add_pid(command, options.pid, "instead of paths, the files that a running process executes",
           paths, "PATH");
+  command
+      .add_option(
+          "--kernel", options.kernel,
+          "judge for this version of Linux alone, as uname -r says it (default: all that are "
+          "in use)")
+      ->type_name("VERSION")
+      ->check([](const std::string& text) {
+        return parse_kernel(text) ? std::string() : "no version of Linux: " + text;
+      });
+  add_objects(command, options.objects);
 }
 
 void add_verify(CLI::App& app, VerifyOptions& options) {
@@ -151,6 +171,16 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
+  command
+      .add_option_function<std::string>(
+          "--payload",
+          [&options](const std::string& word) { options.ignored_payload = word == "ignore"; },
+          "keep, or ignore: the rewrite was asked to leave data behind the ELF file at their "
+          "offset")
+      ->type_name("HOW")
+      ->check(CLI::IsMember(std::vector<std::string>{"keep", "ignore"}))
+      ->default_str("keep");
+  add_objects(command, options.objects);
   add_second_opinion(command, options.second_opinion);
 }
 

@@ -17,6 +17,7 @@
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
 #include "tool/json.hpp"
+#include "tool/link_inputs.hpp"
 #include "tool/list_as.hpp"
 #include "tool/options.hpp"
 
@@ -25,7 +26,7 @@ namespace {
 
 constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND",     "PROBE",
                                                  "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
-using Row = std::array<std::string, kColumns.size()>;
+using ListRow = std::array<std::string, kColumns.size()>;
 
 std::string function_text(const Probe& probe) {
   if (!function_of(probe) || function_of(probe)->name.empty()) {
@@ -35,7 +36,7 @@ std::string function_text(const Probe& probe) {
                      site_in_function(probe).value - function_of(probe)->start.value);
 }
 
-Row row_of(const Probe& probe) {
+ListRow row_of(const Probe& probe) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
@@ -72,7 +73,7 @@ void print_text(const std::string& path, const ElfFile& file, const std::string&
              indexed ? " in the index, none in notes" : "");
   if (!needed_by.empty()) fmt::print("  needed by {}\n", printable(needed_by));
   if (probes.empty()) return;
-  std::vector<Row> rows;
+  std::vector<ListRow> rows;
   rows.reserve(probes.size());
   std::array<std::size_t, kColumns.size()> widths{};
   for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);
@@ -103,6 +104,12 @@ class Lister {
       : options_(options), terminal_(terminal), root_(options.root.empty() ? "/" : options.root) {}
 
   int run() {
+    auto objects = read_link_objects(options_.objects);
+    if (!objects) {
+      terminal_.error("--objects", objects.error());
+      return exit_code(objects.error().code);
+    }
+    objects_ = std::move(*objects);
     InputHandlers handlers;
     handlers.on_visit = [](const std::string&) {};
     handlers.on_error = [&](const std::string& path, const Error& error) { fail(path, error); };
@@ -142,7 +149,7 @@ class Lister {
 
   void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
     const auto indexed = read_index_probes(file);
-    const ProbeFile read = indexed ? *indexed : read_probes(file);
+    const ProbeFile read = indexed ? *indexed : read_probes(file, &objects_);
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
@@ -207,6 +214,7 @@ class Lister {
   const ListOptions& options_;
   const Terminal& terminal_;
   Root root_;
+  LinkObjects objects_;
   std::set<std::filesystem::path> seen_;  // what is listed or will be, with --deps
   int exit_{kDone};
   bool first_{true};

@@ -12,7 +12,7 @@ namespace reprobe {
 namespace {
 
 // Segments of a sane file do not overlap.
-constexpr std::uint64_t kMaxPasses = 4;
+constexpr std::uint64_t kArrivalPasses = 4;
 
 // Opcodes of branches with a displacement of one byte: jcc, loop and jrcxz, jmp.
 constexpr bool is_short_branch(unsigned opcode) {
@@ -25,7 +25,7 @@ class ArrivalFinder {
   ArrivalFinder(const ElfFile& before, const ElfFile& after) : before_(before), after_(after) {}
 
   std::vector<ArrivingBranch> run() {
-    std::uint64_t budget = before_.source().size() * kMaxPasses;
+    std::uint64_t budget = before_.source().size() * kArrivalPasses;
     std::vector<const Segment*> code;
     for (const Segment& segment : before_.segments()) {
       const bool runs = segment.type == PT_LOAD && (segment.flags & PF_X) != 0;

@@ -9,8 +9,8 @@
 namespace reprobe {
 namespace {
 
-constexpr std::size_t kMostSteps = std::size_t{1} << 20;
-constexpr std::int64_t kWord = 8;
+constexpr std::size_t kMostFlowSteps = std::size_t{1} << 20;
+constexpr std::int64_t kFrameWordBytes = 8;
 // System V ABI, x86-64, 3.2.1: what a callee may change; 3.2.3: arguments and results.
 constexpr ReadRegisters kLostInCalls = 0x0fc7;  // rax, rcx, rdx, rsi, rdi, r8 to r11
 constexpr ReadRegisters kArguments = 0x03c6;    // rcx, rdx, rsi, rdi, r8, r9
@@ -29,13 +29,13 @@ struct Held {
 // A word at a distance from %rsp or %rbp.
 using FrameWord = std::pair<unsigned, std::int64_t>;
 
-struct State {
+struct FlowState {
   std::array<Held, 16> registers;
   std::map<FrameWord, Held> words;  // those that may hold a counter's address
-  bool operator==(const State&) const = default;
+  bool operator==(const FlowState&) const = default;
 };
 
-void join(Held& to, const Held& from) {
+void join_held(Held& to, const Held& from) {
   std::vector<std::uint32_t> all;
   std::ranges::set_union(to.origins, from.origins, std::back_inserter(all));
   to.origins = std::move(all);
@@ -79,11 +79,11 @@ class CounterWalk {
 
   CounterFlow run() {
     told_.resize(operands_.size());
-    arrive(flow_.function.start, State{});
+    arrive(flow_.function.start, FlowState{});
     constexpr TargetKinds kFromElsewhere =
         kTargetForeign | kTargetLandingPad | kTargetSymbol | kTargetFde;
     for (const CodeTarget& target : flow_.targets) {
-      if ((target.kinds & kFromElsewhere) != 0) arrive(target.address, State{});
+      if ((target.kinds & kFromElsewhere) != 0) arrive(target.address, FlowState{});
     }
     settle();
     // All that may be where is known: what is done with it?
@@ -99,15 +99,15 @@ class CounterWalk {
     std::map<VirtAddr, const char*> misused;
   };
 
-  void arrive(VirtAddr at, const State& state) {
+  void arrive(VirtAddr at, const FlowState& state) {
     const auto [found, is_new] = states_.try_emplace(at.value, state);
     if (!is_new) {
-      State joined = found->second;
-      for (unsigned reg = 0; reg < 16; ++reg) join(joined.registers[reg], state.registers[reg]);
+      FlowState joined = found->second;
+      for (unsigned reg = 0; reg < 16; ++reg) join_held(joined.registers[reg], state.registers[reg]);
       for (const auto& [word, held] : state.words) {
         const auto [old, added] = joined.words.try_emplace(word, held);
         if (added) old->second.other = true;
-        join(old->second, held);
+        join_held(old->second, held);
       }
       if (joined == found->second) return;
       found->second = std::move(joined);
@@ -117,7 +117,7 @@ class CounterWalk {
 
   void settle() {
     for (std::size_t steps = 0; !open_.empty(); ++steps) {
-      if (steps == kMostSteps) {
+      if (steps == kMostFlowSteps) {
         too_long_ = true;
         return;
       }
@@ -131,11 +131,11 @@ class CounterWalk {
   [[nodiscard]] bool in_function(VirtAddr at) const {
     return at >= flow_.function.start && at < flow_.end();
   }
-  static bool holds_any(const State& state) {
+  static bool holds_any(const FlowState& state) {
     return !state.words.empty() || std::ranges::any_of(state.registers, &Held::counter);
   }
 
-  void step(const X86Reading& code, State state) {
+  void step(const X86Reading& code, FlowState state) {
     apply(code, state);
     // Other code is followed only while it may hold an address.
     const auto go = [&](VirtAddr to) {
@@ -160,8 +160,8 @@ class CounterWalk {
   }
 
   // The state behind the instruction.
-  void apply(const X86Reading& code, State& state) const {
-    const State old = state;
+  void apply(const X86Reading& code, FlowState& state) const {
+    const FlowState old = state;
     if (is_frame_word(code) && code.operation != Operation::nop) write_words(code, old, state);
     const ReadRegisters lost = code.is_call() ? kLostInCalls : code.writes;
     move_frame(code, state);
@@ -185,7 +185,7 @@ class CounterWalk {
   }
 
   // A store of the address keeps it; every other one may overwrite a part of a word.
-  static void write_words(const X86Reading& code, const State& old, State& state) {
+  static void write_words(const X86Reading& code, const FlowState& old, FlowState& state) {
     const FrameWord place{*code.memory->base, code.memory->displacement};
     const std::int64_t size = code.memory->bytes;
     const bool writes = code.operands[0].kind == ReadOperand::Kind::memory &&
@@ -193,7 +193,7 @@ class CounterWalk {
     if (!writes) return;
     std::erase_if(state.words, [&](const auto& word) {
       return word.first.first == place.first && word.first.second < place.second + size &&
-             place.second < word.first.second + kWord;
+             place.second < word.first.second + kFrameWordBytes;
     });
     const auto from = wide_source(code);
     if (!from || !old.registers[*from].counter()) return;
@@ -204,7 +204,7 @@ class CounterWalk {
 
   // Words count from a register; when that moves by what is not known, they are looked for nowhere
   // else, and judge() says so.
-  static void move_frame(const X86Reading& code, State& state) {
+  static void move_frame(const X86Reading& code, FlowState& state) {
     for (const unsigned base : {kStackPointer, kFramePointer}) {
       if (code.is_call() || code.flow == ReadFlow::ret || (code.writes >> base & 1) == 0) continue;
       std::map<FrameWord, Held> moved;
@@ -224,8 +224,8 @@ class CounterWalk {
 
   // Bytes by which %rsp is lower then.
   static std::optional<std::int64_t> lowers_stack(const X86Reading& code) {
-    if (code.operation == Operation::push) return kWord;
-    if (code.operation == Operation::pop) return -kWord;
+    if (code.operation == Operation::push) return kFrameWordBytes;
+    if (code.operation == Operation::pop) return -kFrameWordBytes;
     if (code.register_at(0) != kStackPointer || code.operands[0].bits != 64) return std::nullopt;
     const auto by = code.immediate();
     if (by && code.operation == Operation::sub) return *by;
@@ -241,7 +241,7 @@ class CounterWalk {
     for (const std::uint32_t origin : held.origins) told_[origin].misused.emplace(at, what);
   }
 
-  void judge(VirtAddr at, const State& state) {
+  void judge(VirtAddr at, const FlowState& state) {
     if (!holds_any(state)) return;
     const auto code = read_x86(file_, at);
     if (!code) {
@@ -295,7 +295,7 @@ class CounterWalk {
       misuse(held, code.address, "the counter's address is used for more than checks");
   }
 
-  void judge_words(const X86Reading& code, const State& state) {
+  void judge_words(const X86Reading& code, const FlowState& state) {
     for (const auto& [word, held] : state.words) {
       const auto& [base, distance] = word;
       const bool moves = !code.is_call() && code.flow != ReadFlow::ret &&
@@ -346,7 +346,7 @@ class CounterWalk {
   const FunctionFlow& flow_;
   std::span<const CounterOperand> operands_;
   std::span<const std::vector<VirtAddr>> sites_;
-  std::map<std::uint64_t, State> states_;  // before the instruction there
+  std::map<std::uint64_t, FlowState> states_;  // before the instruction there
   std::set<std::uint64_t> open_;
   std::vector<Told> told_;  // of each operand
   bool too_long_{};

@@ -13,8 +13,8 @@ namespace {
 // No operand is longer (Intel SDM volume 1, chapter 15); one that begins so far before a counter
 // may reach it.
 constexpr std::uint64_t kWidestOperand = 64;
-constexpr std::uint64_t kWord = 8;
-constexpr std::uint64_t kMaxPasses = 4;
+constexpr std::uint64_t kSlotBytes = 8;
+constexpr std::uint64_t kReachPasses = 4;
 constexpr std::size_t kMostPlaces = std::size_t{1} << 17;
 
 constexpr std::uint64_t sign_extended(std::uint64_t word) {
@@ -93,11 +93,11 @@ class ReachFinder {
         std::uint64_t value = 0;
         if (relocation.symbol != 0 && symbols && relocation.symbol < symbols->size())
           value = symbols->at(relocation.symbol).value.value;
-        const ByteView word = file_.bytes_at(relocation.place, Size{kWord});
+        const ByteView word = file_.bytes_at(relocation.place, Size{kSlotBytes});
         if (relocation.addend) {
           value += static_cast<std::uint64_t>(*relocation.addend);
-        } else if (word.size() == kWord) {
-          value += load_uint(word, 0, kWord, file_.header().order);
+        } else if (word.size() == kSlotBytes) {
+          value += load_uint(word, 0, kSlotBytes, file_.header().order);
         }
         add_word(relocation.place, value);
       });
@@ -129,7 +129,7 @@ class ReachFinder {
       targets_.emplace_back(at - std::min(at, kWidestOperand), at + size);
     };
     for (const VirtAddr counter : counters_) add(counter.value, kCounterBytes);
-    for (const auto& [slot, counter] : slots_) add(slot, kWord);
+    for (const auto& [slot, counter] : slots_) add(slot, kSlotBytes);
     std::ranges::sort(targets_);
     for (const Section& section : file_.sections()) {
       if (section.name == ".got" || section.name == ".got.plt") got_.push_back(section.addr.value);
@@ -164,7 +164,7 @@ class ReachFinder {
   }
 
   void find_fields() {
-    std::uint64_t budget = file_.source().size() * kMaxPasses;
+    std::uint64_t budget = file_.source().size() * kReachPasses;
     for (const Segment& segment : file_.segments()) {
       if (segment.type != PT_LOAD || (segment.flags & PF_X) == 0) continue;
       const auto bytes = file_.source().slice(segment.offset, segment.filesz, "a segment");
@@ -255,7 +255,7 @@ class ReachFinder {
       if (!code) return false;
       const bool loads_pointer = code->operation == Operation::mov && code->rip_field &&
                                  code->operands[0].kind == ReadOperand::Kind::registr &&
-                                 counters_in(*code->memory->address, kWord).empty();
+                                 counters_in(*code->memory->address, kSlotBytes).empty();
       const bool memory = code->memory && code->memory->bytes != 0;
       if ((memory && !loads_pointer) || code->is_call()) return false;
       const auto immediate = code->immediate();
@@ -305,7 +305,7 @@ class ReachFinder {
     for (const std::size_t counter : counters_in(*memory.address, size))
       add(code, counter, false);
     const VirtAddr at = *memory.address;
-    for (auto slot = slots_.lower_bound(at.value - std::min(at.value, kWord - 1));
+    for (auto slot = slots_.lower_bound(at.value - std::min(at.value, kSlotBytes - 1));
          slot != slots_.end() && slot->first < at.value + size; ++slot) {
       const bool whole = slot->first == at.value && code.operation == Operation::mov &&
                          code.operands[0].bits == 64 && code.register_at(0);

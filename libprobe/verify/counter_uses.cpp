@@ -11,8 +11,8 @@ namespace reprobe {
 namespace {
 
 // Ways on which the flags live longer than this are none that a compiler makes.
-constexpr std::size_t kMostSteps = 4096;
-constexpr std::uint64_t kMostPasses = 4;
+constexpr std::size_t kMostFlagSteps = 4096;
+constexpr std::uint64_t kUsePasses = 4;
 
 bool is_readable(const ElfFile& file, VirtAddr site) {
   const Segment* segment = file.load_segment(site);
@@ -75,7 +75,7 @@ class FlagReader {
   [[nodiscard]] bool only_reads(ReadFlags flag, VirtAddr from) {
     go_to(from);
     while (!open_.empty()) {
-      if (seen_.size() > kMostSteps) return false;
+      if (seen_.size() > kMostFlagSteps) return false;
       const VirtAddr at = open_.back();
       open_.pop_back();
       const auto code = read_x86(file_, at);
@@ -131,7 +131,7 @@ class UseReader {
   CounterUses run(CounterReach reach) {
     out_.unknown = std::move(reach.unknown);
     const std::span<const CounterOperand> operands = reach.operands;
-    std::uint64_t budget = file_.source().size() * kMostPasses;
+    std::uint64_t budget = file_.source().size() * kUsePasses;
     for (std::size_t i = 0; i < operands.size();) {
       const auto flow = flows_.function_of(operands[i].code.address);
       if (!flow || flow->code.empty() || flow->function.size.value > budget) {

@@ -10,7 +10,7 @@
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t kCounterSize = 2;
+constexpr std::uint64_t kRaisedBytes = 2;
 
 // Two bytes of the file in data that may be written, where the kernel takes the offset.
 bool can_be_raised(const ElfFile& file, VirtAddr address) {
@@ -18,8 +18,8 @@ bool can_be_raised(const ElfFile& file, VirtAddr address) {
   const Section* section = file.section_containing(address);
   const auto offset = file.offset_of(address);
   return segment != nullptr && (segment->flags & PF_W) != 0 && (segment->flags & PF_X) == 0 &&
-         (section == nullptr || !section->nobits()) && offset && offset->value % kCounterSize == 0 &&
-         file.bytes_at(address, Size{kCounterSize}).size() == kCounterSize;
+         (section == nullptr || !section->nobits()) && offset && offset->value % kRaisedBytes == 0 &&
+         file.bytes_at(address, Size{kRaisedBytes}).size() == kRaisedBytes;
 }
 
 // No program has a counter there: nothing is loaded, or code, or what no section describes and

@@ -16,7 +16,7 @@ bool is_stack_pointer(std::string_view name) {
 }
 
 // What stands before the bracket of "8(%rsp)", as a number; "" is 0.
-std::optional<std::int64_t> distance(std::string_view operand) {
+std::optional<std::int64_t> stack_distance(std::string_view operand) {
   const std::string_view text = operand.substr(0, operand.find('('));
   std::int64_t value = 0;
   if (text.empty()) return value;
@@ -36,7 +36,7 @@ bool same_operand(const Argument& a, const Argument& b, std::int64_t lower) {
       other == std::string::npos || a.operand.substr(bracket) != b.operand.substr(other)) {
     return false;
   }
-  const auto from = distance(a.operand), to = distance(b.operand);
+  const auto from = stack_distance(a.operand), to = stack_distance(b.operand);
   return from && to && *to == *from + lower;
 }
 

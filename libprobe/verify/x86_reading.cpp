@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned kNoGeneralRegister = 16;
 
-const ZydisDecoder& decoder() {
+const ZydisDecoder& zydis() {
   static const ZydisDecoder opened = [] {
     ZydisDecoder made;
     ZydisDecoderInit(&made, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
@@ -85,7 +85,7 @@ bool is_direct_branch(const ZydisDecodedInstruction& code) {
   });
 }
 
-ReadFlow flow_of(const ZydisDecodedInstruction& code) {
+ReadFlow read_flow(const ZydisDecodedInstruction& code) {
   const bool relative = is_direct_branch(code);
   switch (code.mnemonic) {
     case ZYDIS_MNEMONIC_INT3:
@@ -133,7 +133,7 @@ bool is_encoded_memory(const ZydisDecodedOperand& operand) {
           operand.encoding == ZYDIS_OPERAND_ENCODING_DISP16_32_64);
 }
 
-ReadMemory memory_of(const ZydisDecodedInstruction& code, const ZydisDecodedOperand& operand,
+ReadMemory read_memory(const ZydisDecodedInstruction& code, const ZydisDecodedOperand& operand,
                      VirtAddr end, Operation operation) {
   const ZydisDecodedOperandMem& mem = operand.mem;
   ReadMemory memory;
@@ -174,7 +174,7 @@ void add_operand(const ZydisDecodedInstruction& code, const ZydisDecodedOperand&
       if (const auto number = address_register(reg)) out.reads |= 1U << *number;
     }
     if (is_encoded_memory(operand) && !out.memory)
-      out.memory = memory_of(code, operand, out.end(), out.operation);
+      out.memory = read_memory(code, operand, out.end(), out.operation);
   }
   if (operand.visibility == ZYDIS_OPERAND_VISIBILITY_HIDDEN ||
       out.operand_count == out.operands.size()) {
@@ -274,7 +274,7 @@ std::optional<unsigned> X86Reading::register_at(unsigned operand) const {
 std::optional<X86Reading> read_x86(ByteView bytes, VirtAddr address) {
   ZydisDecodedInstruction code;
   std::array<ZydisDecodedOperand, ZYDIS_MAX_OPERAND_COUNT> operands;
-  if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder(), bytes.data(), bytes.size(), &code,
+  if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&zydis(), bytes.data(), bytes.size(), &code,
                                            operands.data()))) {
     return std::nullopt;
   }
@@ -282,7 +282,7 @@ std::optional<X86Reading> read_x86(ByteView bytes, VirtAddr address) {
   X86Reading out;
   out.address = address;
   out.size = Size{code.length};
-  out.flow = flow_of(code);
+  out.flow = read_flow(code);
   out.operation = operation_of(code);
   out.mnemonic = static_cast<std::uint16_t>(code.mnemonic);
   add_prefixes(code, out);
