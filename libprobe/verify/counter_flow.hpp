@@ -2,11 +2,9 @@
 // changes: in which registers and words of the frame they may be before each instruction, and which
 // of the instructions read a counter through one. x86-64 only.
 //
-// It takes for granted what a program that was compiled from sys/sdt.h's macros does: the address of
-// a counter is taken for checks and for the operand "m"(semaphore) of a probe. Left in a register
-// that a callee or the caller may read, it is of no use any more. An instruction that reads the
-// register for something else reads the other value that may be in it there; where there is no
-// other, the address is used for more than checks.
+// What a call does to registers is read from the callee's code (code/callees.hpp): where it may
+// write a register, the address may be there and may not. Words of the frame are known by their
+// distance from the stack pointer that the function was entered with.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/code/callees.hpp"
 #include "libprobe/code/flow.hpp"
 #include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/verify/counter_references.hpp"
@@ -35,7 +34,7 @@ struct CounterFlow {
 
 // `operands`: those in the function, by address. `sites`: of each counter's probes, ascending.
 [[nodiscard]] CounterFlow follow_counters(const ElfFile& file, const CodeRanges& ranges,
-                                          const FunctionFlow& flow,
+                                          Callees& callees, const FunctionFlow& flow,
                                           std::span<const CounterOperand> operands,
                                           std::span<const std::vector<VirtAddr>> sites);
 

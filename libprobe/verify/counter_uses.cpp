@@ -5,6 +5,8 @@
 #include <set>
 #include <unordered_set>
 
+#include "libprobe/code/callees.hpp"
+#include "libprobe/code/true_branches.hpp"
 #include "libprobe/verify/counter_flow.hpp"
 
 namespace reprobe {
@@ -19,7 +21,32 @@ bool is_readable(const ElfFile& file, VirtAddr site) {
   return segment != nullptr && (segment->flags & PF_R) != 0;
 }
 
-// Sets site and unarmed, or says why not. A tracer that knows libbpf's sleds may arm the long nop
+// Does the site's first byte alone tell whether it is armed?
+bool tells(const Probe& probe, std::uint8_t unarmed) {
+  const NopKind kind = probe.facts.nop.kind;
+  return (kind == NopKind::nop && unarmed == 0x90) || (kind == NopKind::nop5 && unarmed == 0x0f);
+}
+
+// The sites but the first, where each has the same byte and it tells the same; else none.
+std::vector<VirtAddr> other_sites(const ElfFile& file, const ProbeFile& probes,
+                                  const CheckedCounter& counter) {
+  std::vector<VirtAddr> others;
+  for (const std::size_t i : counter.probes) {
+    const Probe& probe = probes.probes[i];
+    const ByteView bytes = file.bytes_at(probe.site, Size{1});
+    if (bytes.empty() || std::to_integer<std::uint8_t>(bytes[0]) != counter.unarmed ||
+        !is_readable(file, probe.site) || !tells(probe, counter.unarmed)) {
+      return {};
+    }
+    if (probe.site != counter.site) others.push_back(probe.site);
+  }
+  std::ranges::sort(others);
+  const auto same = std::ranges::unique(others);
+  others.erase(same.begin(), same.end());
+  return others;
+}
+
+// Sets site, unarmed and others, or says why not. A tracer that knows libbpf's sleds may arm the long nop
 // behind the site's first byte, which then stays 90.
 void look_at_site(const ElfFile& file, const ProbeFile& probes, CheckedCounter& counter) {
   const Probe& first = probes.probes[counter.probes.front()];
@@ -36,14 +63,21 @@ void look_at_site(const ElfFile& file, const ProbeFile& probes, CheckedCounter& 
     return;
   }
   counter.unarmed = std::to_integer<std::uint8_t>(bytes[0]);
-  const NopKind kind = first.facts.nop.kind;
-  const bool told = (kind == NopKind::nop && counter.unarmed == 0x90) ||
-                    (kind == NopKind::nop5 && counter.unarmed == 0x0f);
-  if (!told) counter.why_not = "the site's first byte does not tell whether it is traced";
+  counter.others = other_sites(file, probes, counter);
+  if (!tells(first, counter.unarmed)) counter.why_not = "the site's first byte does not tell whether it is traced";
 }
 
 std::optional<CheckKind> check_kind(const X86Reading& code) {
-  if (!code.memory || code.memory->bytes != 2 || code.prefixed) return std::nullopt;
+  if (!code.memory || code.prefixed) return std::nullopt;
+  if (code.memory->bytes == 1) {
+    // A counter of a probe that nobody traces is 0: its low byte tells it, or its lowest bit.
+    const bool bit = code.operation == Operation::test && code.immediate() == 1 &&
+                     code.operands[0].kind == ReadOperand::Kind::memory;
+    const bool load = code.operation == Operation::movzx && code.operands[0].bits >= 32;
+    if (bit) return CheckKind::compare;
+    return load && code.register_at(0) ? std::optional(CheckKind::load) : std::nullopt;
+  }
+  if (code.memory->bytes != 2) return std::nullopt;
   const auto immediate = code.immediate();
   const bool from_memory = code.operands[1].kind == ReadOperand::Kind::memory;
   const bool to_register = code.register_at(0).has_value() && from_memory;
@@ -124,7 +158,12 @@ class UseReader {
  public:
   UseReader(const ElfFile& file, const CodeRanges& ranges, const FlowReader& flows,
             std::span<const CheckedCounter> counters)
-      : file_(file), ranges_(ranges), flows_(flows), counters_(counters) {
+      : file_(file),
+        ranges_(ranges),
+        flows_(flows),
+        branches_(file, flows.functions()),
+        callees_(file, ranges),
+        counters_(counters) {
     for (const CheckedCounter& counter : counters) sites_.push_back(counter.sites);
   }
 
@@ -133,13 +172,14 @@ class UseReader {
     const std::span<const CounterOperand> operands = reach.operands;
     std::uint64_t budget = file_.source().size() * kUsePasses;
     for (std::size_t i = 0; i < operands.size();) {
-      const auto flow = flows_.function_of(operands[i].code.address);
+      auto flow = flows_.function_of(operands[i].code.address);
       if (!flow || flow->code.empty() || flow->function.size.value > budget) {
         unknown(operands[i], "in no known function");
         ++i;
         continue;
       }
       budget -= flow->function.size.value;
+      branches_.keep(*flow);
       std::size_t next = i + 1;
       while (next < operands.size() && operands[next].code.address < flow->end()) ++next;
       read_function(*flow, operands.subspan(i, next - i));
@@ -157,12 +197,13 @@ class UseReader {
   void read_function(const FunctionFlow& flow, std::span<const CounterOperand> operands) {
     const bool pointers = std::ranges::any_of(operands, &CounterOperand::address);
     CounterFlow followed;
-    if (pointers) followed = follow_counters(file_, ranges_, flow, operands, sites_);
+    if (pointers) followed = follow_counters(file_, ranges_, callees_, flow, operands, sites_);
     std::ranges::move(followed.unknown, std::back_inserter(out_.unknown));
     const std::set<VirtAddr> origins(followed.origins.begin(), followed.origins.end());
     for (const CounterOperand& operand : operands) {
       if (operand.address && origins.contains(operand.code.address)) {
-        out_.uses.push_back({operand.code, CheckKind::address, false, {operand.counter}, ""});
+        out_.uses.push_back(
+            {operand.code, CheckKind::address, false, false, {operand.counter}, ""});
       } else if (!operand.address) {
         add_direct(flow, operand);
       }
@@ -174,8 +215,7 @@ class UseReader {
     const auto kind = check_kind(operand.code);
     if (!kind || operand.code.memory->address != counters_[operand.counter].address)
       return unknown(operand, "an instruction that is not understood");
-    out_.uses.push_back(
-        {operand.code, *kind, false, {operand.counter}, why_not(flow, operand.code, *kind)});
+    keep(flow, {operand.code, *kind, false, false, {operand.counter}, ""});
   }
 
   void add_check(const FunctionFlow& flow, const PointerCheck& check) {
@@ -186,22 +226,35 @@ class UseReader {
             {counter, check.code.address, "the counter's address is used for more than checks"});
       return;
     }
-    std::string why = why_not(flow, check.code, *kind);
-    if (check.maybe_other) why = "the register may hold another address";
-    out_.uses.push_back({check.code, *kind, true, check.counters, std::move(why)});
+    keep(flow, {check.code, *kind, true, false, check.counters,
+                check.maybe_other ? "the register may hold another address" : ""});
   }
 
-  [[nodiscard]] std::string why_not(const FunctionFlow& flow, const X86Reading& code,
-                                    CheckKind kind) const {
-    if (kind != CheckKind::compare && kind != CheckKind::below) return "";
-    const ReadFlags flag = kind == CheckKind::compare ? kZeroFlag : kCarryFlag;
-    if (FlagReader(file_, ranges_, flow).only_reads(flag, code.end())) return "";
-    return "more is read from the flags than whether the counter is 0";
+  // With what the flags allow to stand for it.
+  void keep(const FunctionFlow& flow, CounterUse use) {
+    const auto only_reads = [&](ReadFlags flags) {
+      return FlagReader(file_, ranges_, flow).only_reads(flags, use.code.end());
+    };
+    bool good = true;
+    if (use.kind == CheckKind::compare) {
+      good = only_reads(kZeroFlag);
+    } else if (use.kind == CheckKind::below) {
+      use.flags_live = !only_reads(kCarryFlag);
+      good = !use.flags_live || only_reads(kCarryFlag | kZeroFlag);
+    } else if (use.kind == CheckKind::load) {
+      use.flags_live = !only_reads(0);
+      good = !use.flags_live || use.code.operands[0].bits != 16;
+    }
+    if (!good && use.why_not.empty())
+      use.why_not = "more is read from the flags than whether the counter is 0";
+    out_.uses.push_back(std::move(use));
   }
 
   const ElfFile& file_;
   const CodeRanges& ranges_;
   const FlowReader& flows_;
+  TrueBranches branches_;
+  Callees callees_;
   std::span<const CheckedCounter> counters_;
   std::vector<std::vector<VirtAddr>> sites_;
   CounterUses out_;

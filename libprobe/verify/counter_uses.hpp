@@ -20,6 +20,7 @@ struct CheckedCounter {
   std::vector<VirtAddr> sites;      // of these, ascending
   VirtAddr site;                    // of the first note
   std::uint8_t unarmed{};           // its byte
+  std::vector<VirtAddr> others;     // the other sites, ascending, where each shows the same byte
   std::string why_not;              // why the site does not tell the same; "" where it does
 };
 
@@ -28,7 +29,7 @@ struct CheckedCounter {
                                                            const ProbeFile& probes);
 
 enum class CheckKind {
-  compare,  // with 0
+  compare,  // with 0; test of the lowest bit
   below,    // with 1: is the counter below it?
   load,     // into a register of 16 bits, or zero-extended
   merge,    // or of the counter to a register of 16 bits
@@ -39,6 +40,8 @@ struct CounterUse {
   X86Reading code;
   CheckKind kind{};
   bool through_register{};
+  // Of a load: flags from before it are read behind it. Of `below`: ZF is read too.
+  bool flags_live{};
   std::vector<std::size_t> counters;  // ascending
   std::string why_not;  // why nothing may stand for it; "" where something may
 };

@@ -20,6 +20,13 @@ class SiteChecks {
 
  private:
   [[nodiscard]] std::optional<X86Reading> read(VirtAddr at) const { return read_x86(after_, at); }
+  [[nodiscard]] std::optional<VirtAddr> comparisons(const CounterUse& use,
+                                                    const CheckedCounter& counter,
+                                                    const X86Reading& first) const;
+  [[nodiscard]] std::optional<Size> below_or_equal_size(VirtAddr begin, VirtAddr compared) const;
+  [[nodiscard]] std::optional<Size> load_size_without_flags(const CounterUse& use,
+                                                            const CheckedCounter& counter,
+                                                            const X86Reading& first) const;
   [[nodiscard]] std::optional<Size> below_size(const CounterUse& use, const CheckedCounter& counter,
                                                const X86Reading& first) const;
   [[nodiscard]] std::optional<Size> load_size(const CounterUse& use, const CheckedCounter& counter,

@@ -70,6 +70,14 @@ Operation operation_of(const ZydisDecodedInstruction& code) {
       return Operation::clc;
     case ZYDIS_MNEMONIC_JZ:
       return Operation::je;
+    case ZYDIS_MNEMONIC_JNZ:
+      return Operation::jne;
+    case ZYDIS_MNEMONIC_JRCXZ:
+      return Operation::jrcxz;
+    case ZYDIS_MNEMONIC_XCHG:
+      return Operation::xchg;
+    case ZYDIS_MNEMONIC_SETNZ:
+      return Operation::setne;
     case ZYDIS_MNEMONIC_ENDBR64:
     case ZYDIS_MNEMONIC_ENDBR32:
       return Operation::endbr;
@@ -188,6 +196,8 @@ void add_operand(const ZydisDecodedInstruction& code, const ZydisDecodedOperand&
     case ZYDIS_OPERAND_TYPE_REGISTER:
       shown.kind = ReadOperand::Kind::registr;
       shown.reg = register_number(operand.reg.value);
+      shown.high_byte = operand.reg.value >= ZYDIS_REGISTER_AH &&
+                        operand.reg.value <= ZYDIS_REGISTER_BH;
       break;
     case ZYDIS_OPERAND_TYPE_MEMORY:
       shown.kind = ReadOperand::Kind::memory;
@@ -265,7 +275,7 @@ std::optional<std::int64_t> X86Reading::immediate() const {
 
 std::optional<unsigned> X86Reading::register_at(unsigned operand) const {
   if (operand >= operand_count || operands[operand].kind != ReadOperand::Kind::registr ||
-      operands[operand].reg == kNoGeneralRegister) {
+      operands[operand].reg == kNoGeneralRegister || operands[operand].high_byte) {
     return std::nullopt;
   }
   return operands[operand].reg;

@@ -57,10 +57,14 @@ enum class Operation : std::uint8_t {
   push,
   pop,
   leave,
-  setcc,
+  setcc,  // but setne
+  setne,
   stc,
   clc,
   je,
+  jne,
+  jrcxz,
+  xchg,
   endbr,
 };
 
@@ -70,6 +74,7 @@ struct ReadOperand {
   unsigned bits{};
   // A general purpose register, 0-15; 16 for every other register.
   unsigned reg{};
+  bool high_byte{};  // %ah and its like
   std::int64_t immediate{};
 };
 
@@ -125,7 +130,7 @@ struct X86Reading {
   }
   // The only immediate that assembly shows, sign-extended from the first operand's width.
   [[nodiscard]] std::optional<std::int64_t> immediate() const;
-  // The register that stands in the operand's place.
+  // The general purpose register that stands in the operand's place; nothing for %ah and its like.
   [[nodiscard]] std::optional<unsigned> register_at(unsigned operand) const;
 };
 
