@@ -16,9 +16,9 @@
 #include "libprobe/code/true_branches.hpp"
 #include "libprobe/plan/plan.hpp"
 #include "libprobe/plan/planned_source.hpp"
-#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/compare_dynamic.hpp"
 #include "libprobe/verify/constant_registers.hpp"
+#include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -113,19 +113,18 @@ class UpgradeComparer {
   void compare_notes() {
     const LegacyProbes old = read_legacy(before_);
     // With the counter that the record says, or the one that the file proves.
-    const auto counters =
-        wanted_semaphores(before_, old.file, read_semaphores(before_, old.file), RepairChoice{});
+    const std::vector<VirtAddr> counters = proven_counters(before_, old.file);
     std::map<SeenNote, std::vector<std::size_t>> known;
     std::vector<bool> found(old.file.probes.size());
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
       Probe probe = old.file.probes[i];
       if (old_.records[old.record[i]].is_call()) {
-        counters_[probe.site] = {probe.semaphore, counters[i].address};
+        counters_[probe.site] = {probe.semaphore, counters[i]};
         continue;
       }
       known[seen_note(probe)].push_back(i);
-      if (counters[i].address == probe.semaphore) continue;
-      probe.semaphore = counters[i].address;
+      if (counters[i] == probe.semaphore) continue;
+      probe.semaphore = counters[i];
       known[seen_note(probe)].push_back(i);
     }
     std::vector<const Probe*> calls;
