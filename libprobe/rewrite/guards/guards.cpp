@@ -379,6 +379,7 @@ Result<GuardsResult> plan_guards(const ElfFile& file, const ProbeFile& probes,
   if (probes.debug_file)
     return refuse("the code is not in this file", "run reprobe guards on the program itself");
   std::vector<GuardCounter> counters = read_counters(file, probes, options.selected);
+  if (options.to == GuardsTo::site) refuse_exported(file, options.exported, counters);
   auto result = options.to == GuardsTo::site ? plan_site(file, probes, std::move(counters))
                                              : plan_on(file, probes, std::move(counters));
   if (!result || !result->plan.empty()) return result;
