@@ -166,6 +166,7 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
   const auto result = plan_guards(input->file, probes, guards);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
+  warn_of_patchelf(options.file, input->file, result->plan, terminal);
   const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
   const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
