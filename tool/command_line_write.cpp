@@ -166,8 +166,10 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       "site: code that tests a probe's counter tests the probe's own site instead (x86-64), which "
       "is\n"
       "no nop while anybody traces it; its notes name no counter any more. Of several sites all\n"
-      "are looked at where there is room, or the first note's, which the command then says. on: the\n"
-      "counters are 1 from the start, so that the guarded code always runs. restore: the original,\n"
+      "are looked at where there is room, or the first note's, which the command then says. on: "
+      "the\n"
+      "counters are 1 from the start, so that the guarded code always runs. restore: the "
+      "original,\n"
       "byte for byte.\n"
       "\n"
       "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (or no check could be rewritten), 5\n"
@@ -189,9 +191,10 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       ->check(CLI::IsMember(std::vector<std::string>{"site", "on", "restore"}))
       ->required();
   command
-      .add_option("--with", options.with,
-                  "another file of the program, which may check exported counters; again for more.\n"
-                  "Counters that none of them refers to are rewritten though they are exported")
+      .add_option(
+          "--with", options.with,
+          "another file of the program, which may check exported counters; again for more.\n"
+          "Counters that none of them refers to are rewritten though they are exported")
       ->type_name("FILE")
       ->allow_extra_args(false);
   command.add_flag("--allow-exported", options.allow_exported,

@@ -107,10 +107,9 @@ void say_coverage(const GuardsCommandOptions& options, const ProbeFile& probes,
   for (const GuardCounter& counter : result.counters) {
     if (!counter.reason.empty() || counter.sites.front() == counter.sites.back()) continue;
     const Note& note = note_of(probes, counter);
-    const std::string where =
-        counter.others.empty()
-            ? fmt::format("{:#x} alone", counter.site.value)
-            : fmt::format("all {} of them", counter.others.size() + 1);
+    const std::string where = counter.others.empty()
+                                  ? fmt::format("{:#x} alone", counter.site.value)
+                                  : fmt::format("all {} of them", counter.others.size() + 1);
     terminal.info(fmt::format("{}: {}:{} has several sites; its checks look at {}", options.file,
                               printable(note.provider), printable(note.name), where));
   }

@@ -80,10 +80,9 @@ std::optional<VirtAddr> SiteChecks::comparisons(const GuardUse& use, const Guard
   if (!compares(first, use, counter)) return std::nullopt;
   const auto next = decode(first.end());
   const auto second = next ? decode(next->end()) : std::nullopt;
-  const bool several = second && !counter.others.empty() &&
-                       is_opcode(*next, OpcodeMap::one_byte, 0x75) &&
-                       is_comparison(*second, counter.unarmed) &&
-                       second->rip_target == counter.others.front();
+  const bool several =
+      second && !counter.others.empty() && is_opcode(*next, OpcodeMap::one_byte, 0x75) &&
+      is_comparison(*second, counter.unarmed) && second->rip_target == counter.others.front();
   if (!several) return first.end();
   std::vector<VirtAddr> branches;
   VirtAddr at = first.end();
@@ -190,14 +189,14 @@ std::optional<Size> SiteChecks::load_size_without_flags(const GuardUse& use,
   };
   if (!loads || !exchanges()) return std::nullopt;
   const auto lower = next(), branch = next(), one = next();
-  const bool good =
-      one && is_opcode(*lower, OpcodeMap::one_byte, 0x8d) && !lower->encoding.rex_w &&
-      !lower->encoding.operand16 && lower->encoding.reg == kRcx && lower->memory &&
-      lower->memory->base == kRcx && !lower->memory->index &&
-      lower->memory->displacement == -std::int64_t{counter.unarmed} &&
-      is_opcode(*branch, OpcodeMap::one_byte, 0xe3) && branch->target == one->end() &&
-      is_opcode(*one, OpcodeMap::one_byte, 0xb9) && one->encoding.opcode_register == kRcx &&
-      !one->encoding.operand16 && one->immediate == 1;
+  const bool good = one && is_opcode(*lower, OpcodeMap::one_byte, 0x8d) && !lower->encoding.rex_w &&
+                    !lower->encoding.operand16 && lower->encoding.reg == kRcx && lower->memory &&
+                    lower->memory->base == kRcx && !lower->memory->index &&
+                    lower->memory->displacement == -std::int64_t{counter.unarmed} &&
+                    is_opcode(*branch, OpcodeMap::one_byte, 0xe3) && branch->target == one->end() &&
+                    is_opcode(*one, OpcodeMap::one_byte, 0xb9) &&
+                    one->encoding.opcode_register == kRcx && !one->encoding.operand16 &&
+                    one->immediate == 1;
   if (!good || !exchanges()) return std::nullopt;
   return Size{at.value - first.address.value};
 }

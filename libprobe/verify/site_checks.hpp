@@ -29,8 +29,7 @@ class SiteChecks {
   [[nodiscard]] std::optional<Size> compare_size(const GuardUse& use, const GuardCounter& counter,
                                                  const CodeInstruction& first) const;
   [[nodiscard]] std::optional<Size> below_or_equal_size(VirtAddr begin, VirtAddr compared) const;
-  [[nodiscard]] static bool sets_register(const CodeInstruction& set,
-                                          const CodeInstruction& extend,
+  [[nodiscard]] static bool sets_register(const CodeInstruction& set, const CodeInstruction& extend,
                                           const CodeInstruction& old);
   [[nodiscard]] std::optional<Size> load_size_without_flags(const GuardUse& use,
                                                             const GuardCounter& counter,

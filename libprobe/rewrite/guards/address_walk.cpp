@@ -195,8 +195,7 @@ class AddressWalk {
       }
     }
     // What follows a call at the function's end is another function: it does not come back.
-    const bool ends =
-        is_any_call(code) && in_function(code.address) && !in_function(code.end());
+    const bool ends = is_any_call(code) && in_function(code.address) && !in_function(code.end());
     if (!code.ends_block() && !ends) go_to(code.end(), held.place, held.certain);
   }
 
@@ -279,10 +278,9 @@ class OriginProof {
     if (is_any_call(code)) {
       const CallEffect effect = code_.callees.effect(code);
       if (!effect.returns) return true;
-      const bool kept = place.in_frame
-                            ? survives_call(code, place.word)
-                            : !has(effect.written, place.reg) &&
-                                  (effect.complete || has(kCalleeSaved, place.reg));
+      const bool kept = place.in_frame ? survives_call(code, place.word)
+                                       : !has(effect.written, place.reg) &&
+                                             (effect.complete || has(kCalleeSaved, place.reg));
       if (kept) want(p, place);
       return kept;
     }

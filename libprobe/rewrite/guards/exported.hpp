@@ -12,8 +12,8 @@
 namespace reprobe {
 
 struct ExportedCounters {
-  bool allowed{};                       // other files are known not to check them
-  bool with_others{};                   // `referred` says what the other files of the set refer to
+  bool allowed{};      // other files are known not to check them
+  bool with_others{};  // `referred` says what the other files of the set refer to
   std::set<std::string> referred{};
 };
 

@@ -246,7 +246,7 @@ GuardUses find_guard_uses(const ElfFile& file, const CodeRanges& ranges, const F
   std::uint64_t steps = file.source().size() + kFewestSteps;
   for (std::size_t i = 0; i < found.size();) {
     auto flow = bytes != 0 ? flows.function_of(found[i].code.address)
-                                 : fail(ErrorCode::refused, "", "too much code");
+                           : fail(ErrorCode::refused, "", "too much code");
     if (!flow || flow->code.empty()) {
       out.unknown.push_back({found[i].counter, found[i].code.address, "in no known function"});
       ++i;
@@ -256,7 +256,8 @@ GuardUses find_guard_uses(const ElfFile& file, const CodeRanges& ranges, const F
     branches.keep(*flow);
     std::size_t next = i + 1;
     while (next < found.size() && found[next].code.address < flow->end()) ++next;
-    FunctionUses(ranges, *flow, callees, std::span(found).subspan(i, next - i), counters, steps, out)
+    FunctionUses(ranges, *flow, callees, std::span(found).subspan(i, next - i), counters, steps,
+                 out)
         .run();
     i = next;
   }
