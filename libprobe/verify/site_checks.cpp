@@ -23,11 +23,13 @@ bool is_word_of(const CodeInstruction& code, unsigned opcode, unsigned rm) {
 
 // The byte that the use is to look at: at the site, or where the same register points.
 bool is_site_operand(const CodeInstruction& code, const GuardUse& use, VirtAddr site) {
-  if (!code.memory || code.memory->size != 1 || code.memory->index || code.memory->segment)
-    return false;
+  if (!code.memory || code.memory->size != 1 || code.memory->segment) return false;
   if (use.through_register)
-    return code.memory->base == use.code.memory->base && code.memory->displacement == 0;
-  if (code.memory->base) return false;
+    return code.memory->base == use.code.memory->base &&
+           code.memory->index == use.code.memory->index &&
+           (!code.memory->index || code.memory->scale == use.code.memory->scale) &&
+           code.memory->displacement == 0;
+  if (code.memory->base || code.memory->index) return false;
   return code.rip_target.value_or(
              VirtAddr{static_cast<std::uint64_t>(code.memory->displacement)}) == site;
 }
@@ -56,7 +58,8 @@ bool puts_address(const CodeInstruction& code, const GuardUse& use, VirtAddr sit
   return is_opcode(code, OpcodeMap::one_byte, old.opcode) && e.rex_w == old.rex_w &&
          e.mod == old.mod && e.rm == old.rm && e.reg == old.reg &&
          e.opcode_register == old.opcode_register && code.size == use.code.size &&
-         code.immediate == static_cast<std::int64_t>(site.value);
+         code.immediate ==
+             static_cast<std::int64_t>(site.value - use.got.value_or(VirtAddr{}).value);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ REFERRED = "another file refers to the counter"
 # Of every build: all checks are rewritten (None), or the counter stays for one of these reasons.
 PASSED_ON = "the counter's address may be passed on"
 OTHER_USE = "the counter's address is used for more than checks"
+OPTIMIZED_AWAY = ("PASSED", "PASSED_LOCAL")
 LEFT = {"PASSED": {PASSED_ON}, "PASSED_LOCAL": {PASSED_ON}, "STORED": {OTHER_USE},
         "RETURNED": {PASSED_ON, OTHER_USE}, "COMPUTED": {OTHER_USE}}
 
@@ -75,7 +76,8 @@ def check_left(checks, reprobe, folder):
     """Counters whose address goes elsewhere."""
     for kind, reasons in LEFT.items():
         for compiler in ("gcc", "clang-14"):
-            for level in ("-O0", "-O2"):
+            # At -O2 compilers see through some: the address is not taken at all then.
+            for level in ("-O0",) if kind in OPTIMIZED_AWAY else ("-O0", "-O2"):
                 what = f"{kind} {compiler} {level}"
                 library = Library(folder, kind, compiler, (level, "-fPIC", "-shared"))
                 checks.equal(f"{what}: builds", library.error, "")
@@ -158,7 +160,7 @@ def check_exported(checks, reprobe, folder):
     run("gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", other)
     for export, reachable in (("", True), ('__attribute__((visibility("protected")))', True),
                               ('__attribute__((visibility("hidden")))', False)):
-        library = Library(folder, "IPA_RA", "gcc", ("-O2", "-fPIC", "-shared", f"-DEXPORT={export}"))
+        library = Library(folder, "SITES", "gcc", ("-O2", "-fPIC", "-shared", f"-DEXPORT={export}"))
         for options, reason in (((), EXPORTED), (("--with", other), ""),
                                 (("--with", other, "--with", refers), REFERRED),
                                 (("--allow-exported",), "")):
@@ -174,13 +176,15 @@ def check_models(checks, reprobe, folder):
     for compiler in ("gcc", "clang-14"):
         for options in (("-O0", "-fPIC", "-shared"), ("-O0", "-fPIC", "-shared", "-Wl,--no-relax"),
                         ("-O0", "-mcmodel=large", "-fno-pic", "-no-pie"),
-                        ("-O2", "-mcmodel=large", "-fno-pic", "-no-pie")):
+                        ("-O2", "-mcmodel=large", "-fno-pic", "-no-pie"),
+                        ("-O0", "-mcmodel=large", "-fPIC", "-shared"),
+                        ("-O2", "-mcmodel=large", "-fPIC", "-shared")):
             what = f"{compiler} {' '.join(options)}"
-            library = Library(folder, "IPA_RA", compiler, options)
+            library = Library(folder, "SITES", compiler, options)
             checks.equal(f"{what}: builds", library.error, "")
             status, plan, _ = library.guards(reprobe)
             checks.equal(f"{what}: all rewritten", (status, plan["refused"]), (0, []))
-            checks.equal(f"{what}: prints", library.run(), UNTRACED)
+            checks.equal(f"{what}: prints", library.run(), "first 0 second 0 sum 14\n")
 
 
 def check_stale_index(checks, reprobe, folder):

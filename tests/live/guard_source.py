@@ -3,6 +3,7 @@ values from the command line where REFERENCE is defined, and has probes with cou
 print the same where the counters have the same values."""
 import random
 
+COUNTERS = 5
 HEAD = """\
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ __attribute__((noinline)) static void six(long a, long b, long c, long d, long e
 class Source:
     """A program with `functions` functions and `counters` counters."""
 
-    def __init__(self, seed, functions=6, counters=5):
+    def __init__(self, seed, functions=6, counters=COUNTERS):
         self.random = random.Random(seed)
         self.functions, self.counters = functions, counters
         self.sited = set()  # counters that have a probe so far

@@ -91,10 +91,10 @@ class Program:
     def values(self, traced, raised):
         """The counters' values while the probes `traced` are; `raised`: by one for each site."""
         values = []
-        for k in range(len(self.places)):
-            name = f"p{k}"
+        for k in range(guard_source.COUNTERS):
+            name = f"p{k}"  # a compiler may have dropped all code with the probe
             on = name in traced
-            if self.kept[name]:
+            if self.kept.get(name):
                 values.append(len(self.places[name]) if on and raised else 0)
             else:
                 values.append(1 if on else 0)
