@@ -165,8 +165,11 @@ class UpgradeComparer {
     const SyscallTargets targets(before_);
     std::optional<TrueBranches> branches;
     if (flows) branches.emplace(before_, flows->functions());
+    const auto ranges = CodeRanges::open(before_);
+    std::optional<Callees> callees;
+    if (ranges) callees.emplace(before_, *ranges);
     std::map<VirtAddr, std::string> whys;
-    for (std::size_t i = 0; flows && i < sites.size();) {
+    for (std::size_t i = 0; flows && ranges && i < sites.size();) {
       auto flow = flows->function_of(sites[i]);
       if (!flow || !flow->complete) {
         whys[sites[i++]] = "its function is not understood";
@@ -175,7 +178,7 @@ class UpgradeComparer {
       branches->keep(*flow);
       const ConstantRegisters registers(*flow);
       do {
-        whys[sites[i]] = why_no_call(*flow, registers, targets, sites[i]);
+        whys[sites[i]] = why_no_call(*flow, registers, targets, sites[i], *ranges, *callees);
         ++i;
       } while (i < sites.size() && sites[i] < flow->end());
     }
@@ -189,7 +192,8 @@ class UpgradeComparer {
 
   // The call at the site did nothing but hit the probe, or "why not"; keeps what it passed.
   std::string why_no_call(const FunctionFlow& flow, const ConstantRegisters& registers,
-                          const SyscallTargets& targets, VirtAddr site) {
+                          const SyscallTargets& targets, VirtAddr site, const CodeRanges& ranges,
+                          Callees& callees) {
     const CodeInstruction* call = flow.at(site);
     const std::uint64_t size = call == nullptr ? 0 : legacy_call_size(*call);
     const bool calls = size != 0 && (call->target ? targets.has(*call->target)
@@ -207,7 +211,7 @@ class UpgradeComparer {
       return "what it passed is not known";
     const auto form = form_of_magic(*magic);
     if (!form) return "it passed none of the headers' numbers";
-    if (result_used(flow, at)) return "its result may be used";
+    if (result_used(flow, at, ranges, callees)) return "its result may be used";
     const std::string_view text = as_text(before_.bytes_at(VirtAddr{*name}, Size{kLongestName}));
     const auto end = text.find('\0');
     if (end == std::string_view::npos) return "it passed no name";
