@@ -22,6 +22,7 @@
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
+#include "tool/link_inputs.hpp"
 #include "tool/options.hpp"
 #include "tool/write.hpp"
 
@@ -103,6 +104,15 @@ struct Planned {
   RenewedIndex index{};
 };
 
+// "3 dangling", or with --remove-ambiguous "3 dangling and 1 ambiguous".
+std::string removed_text(const FixPlan& fix, const ProbeFile& probes) {
+  const auto doubtful = std::ranges::count_if(
+      fix.removed, [&](std::size_t i) { return probes.probes[i].verdict == Verdict::ambiguous; });
+  const auto proven = static_cast<std::ptrdiff_t>(fix.removed.size()) - doubtful;
+  return doubtful == 0 ? fmt::format("{} dangling", proven)
+                       : fmt::format("{} dangling and {} ambiguous", proven, doubtful);
+}
+
 // One line: what was done, or would be.
 std::string summary(const FixCommandOptions& options, const Planned& planned) {
   const ElfFile& file = planned.input.file;
@@ -113,8 +123,9 @@ std::string summary(const FixCommandOptions& options, const Planned& planned) {
   const auto doubtful = std::ranges::count(probes.probes, Verdict::ambiguous, &Probe::verdict);
   std::string text =
       !restored
-          ? fmt::format("{}: {} {} dangling, kept {} live", options.file,
-                        options.dry_run ? "would remove" : "removed", fix.removed.size(), kept)
+          ? fmt::format("{}: {} {}, kept {} live", options.file,
+                        options.dry_run ? "would remove" : "removed", removed_text(fix, probes),
+                        kept)
           : fmt::format("{}: {} {} from {}, left out {} dangling", options.file,
                         options.dry_run ? "would bring back" : "brought back",
                         probes.probes.size() - fix.removed.size(),
@@ -221,18 +232,19 @@ Result<Planned> plan_upgraded(Input input, const LegacyProbes& legacy, const Fix
   return Planned{std::move(input), std::move(probes), std::move(upgrade->fix), std::nullopt};
 }
 
-Result<Planned> plan_notes(const FixCommandOptions& options) {
+Result<Planned> plan_notes(const FixCommandOptions& options, const LinkObjects& objects) {
   const auto choice = RepairChoice::of(options.only, options.skip);
   if (!choice) return tl::unexpected(choice.error());
-  auto input = open_input(options.file);
+  auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   if (!options.from_debug.empty()) return plan_from_debug_file(options, std::move(*input));
   if (choice->wants(repair::notes_stripped) && can_restore_from_index(input->file)) {
     return plan_from_own_index(options, std::move(*input));
   }
   const ElfFile& file = input->file;
-  ProbeFile probes = read_probes(file);
+  ProbeFile probes = read_probes(file, &objects);
   FixOptions fix_options;
+  fix_options.objects = &objects;
   fix_options.remove_ambiguous = options.remove_ambiguous;
   fix_options.respell = options.respell;
   fix_options.repairs = *choice;
@@ -250,8 +262,8 @@ Result<Planned> plan_notes(const FixCommandOptions& options) {
   return Planned{std::move(*input), std::move(probes), std::move(*fix), std::nullopt};
 }
 
-Result<Planned> plan_file(const FixCommandOptions& options) {
-  auto planned = plan_notes(options);
+Result<Planned> plan_file(const FixCommandOptions& options, const LinkObjects& objects) {
+  auto planned = plan_notes(options, objects);
   if (!planned) return planned;
   const ElfFile& file = planned->input.file;
   FixPlan& fix = planned->fix;
@@ -278,7 +290,9 @@ std::string id_after(const Planned& planned) {
 
 Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal) {
   // read -> audit -> plan: nothing is written yet.
-  const auto planned = plan_file(options);
+  const auto objects = read_link_objects(options.objects);
+  if (!objects) return tl::unexpected(objects.error());
+  const auto planned = plan_file(options, *objects);
   if (!planned) return tl::unexpected(planned.error());
   const FixPlan& fix = planned->fix;
   warn_of_problems(options.file, planned->input.file, terminal);
@@ -293,7 +307,8 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
   const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = planned->debug ? &*planned->debug : nullptr,
-                                       .allow_respelled = options.respell},
+                                       .allow_respelled = options.respell,
+                                       .objects = &*objects},
                            .second_opinion = options.second_opinion,
                            .changed_sections = fix.changed_sections};
   const auto written = write_checked(options, fix.plan, planned->input, check, terminal);

@@ -17,6 +17,8 @@
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
 #include "tool/json.hpp"
+#include "tool/link_inputs.hpp"
+#include "tool/list_as.hpp"
 #include "tool/options.hpp"
 
 namespace reprobe {
@@ -102,6 +104,12 @@ class Lister {
       : options_(options), terminal_(terminal), root_(options.root.empty() ? "/" : options.root) {}
 
   int run() {
+    auto objects = read_link_objects(options_.objects);
+    if (!objects) {
+      terminal_.error("--objects", objects.error());
+      return exit_code(objects.error().code);
+    }
+    objects_ = std::move(*objects);
     InputHandlers handlers;
     handlers.on_visit = [](const std::string&) {};
     handlers.on_error = [&](const std::string& path, const Error& error) { fail(path, error); };
@@ -141,7 +149,7 @@ class Lister {
 
   void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
     const auto indexed = read_index_probes(file);
-    const ProbeFile read = indexed ? *indexed : read_probes(file);
+    const ProbeFile read = indexed ? *indexed : read_probes(file, &objects_);
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
@@ -160,10 +168,14 @@ class Lister {
       }
     }
     warn_of_notes(path, read.scan, terminal_);
+    const auto form = attach_form(options_.as);
     if (options_.common.json) {
       files_.push_back(file_json(path, file, probes));
+      if (form) files_.back()["attach"] = attach_json(path, file, probes, *form);
       if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
       if (indexed) files_.back()["source"] = "index";
+    } else if (form) {
+      print_attach_lines(path, file, probes, *form, terminal_);
     } else {
       if (!first_) fmt::print("\n");
       print_text(path, file, needed_by, probes, indexed.has_value(), terminal_);
@@ -202,6 +214,7 @@ class Lister {
   const ListOptions& options_;
   const Terminal& terminal_;
   Root root_;
+  LinkObjects objects_;
   std::set<std::filesystem::path> seen_;  // what is listed or will be, with --deps
   int exit_{kDone};
   bool first_{true};

@@ -55,18 +55,21 @@ ProbeFile read_sites(const ElfFile& file) {
   return result;
 }
 
-ProbeFile judged(const ElfFile& file) {
+ProbeFile judged(const ElfFile& file, const LinkObjects* objects) {
   ProbeFile result = read_sites(file);
   gather_facts(file, result);
   judge(result, file.header());
+  if (objects != nullptr) objects->judge(file, result);
   return result;
 }
 
 }  // namespace
 
-ProbeFile read_probes(const ElfFile& file) {
-  ProbeFile result = judged(file);
-  if (const auto original = OriginalFile::of(file)) take_origins(result, judged(original->elf()));
+ProbeFile read_probes(const ElfFile& file, const LinkObjects* objects) {
+  ProbeFile result = judged(file, objects);
+  if (const auto original = OriginalFile::of(file)) {
+    take_origins(result, judged(original->elf(), objects));
+  }
   return result;
 }
 

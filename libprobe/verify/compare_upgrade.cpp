@@ -24,7 +24,8 @@ namespace reprobe {
 namespace {
 
 constexpr std::uint64_t kCallSize = 5;
-constexpr std::array<std::uint8_t, kCallSize> kNop5{0x0f, 0x1f, 0x44, 0x00, 0x00};
+// nop; nopl 0(%rax)
+constexpr std::array<std::uint8_t, kCallSize> kNops{0x90, 0x0f, 0x1f, 0x40, 0x00};
 constexpr unsigned kRsi = 6, kRdi = 7;
 constexpr std::uint64_t kLongestName = 4096;
 
@@ -136,8 +137,7 @@ class UpgradeComparer {
       } else {
         found[same.back()] = true;
       }
-      const NopKind nop = probe.facts.nop.kind;
-      const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
+      const bool on_nop = probe.facts.nop.kind == NopKind::nop;
       if (probe.verdict != Verdict::live && !(probe.verdict == Verdict::ambiguous && on_nop)) {
         differs("verify-probe-added", probe,
                 fmt::format("the new note is {}", to_string(probe.verdict)));
@@ -199,7 +199,7 @@ class UpgradeComparer {
     if (flow.target_between(site, call->end())) return "control may arrive in the call";
     const ByteView now = after_.bytes_at(site, Size{kCallSize});
     const auto equal = [](std::byte a, std::uint8_t b) { return std::to_integer<int>(a) == b; };
-    if (!std::ranges::equal(now, kNop5, equal)) return "there is no nop of the call's size";
+    if (!std::ranges::equal(now, kNops, equal)) return "there are no nops of the call's size";
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto number = registers.before(at, kRdi), magic = registers.before(at, kRdx),
                name = registers.before(at, kRsi);
