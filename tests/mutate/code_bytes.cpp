@@ -210,7 +210,8 @@ bool appended(Draft& draft) {
 
 bool cut(Draft& draft) {
   const std::uint64_t less = 1 + draft.random.below(draft.random.one_in(2) ? 64 : draft.bytes.size());
-  draft.bytes.resize(draft.bytes.size() - std::min<std::uint64_t>(less, draft.bytes.size()));
+  const auto kept = draft.bytes.size() - std::min<std::uint64_t>(less, draft.bytes.size());
+  draft.bytes.erase(draft.bytes.begin() + static_cast<std::ptrdiff_t>(kept), draft.bytes.end());
   draft.told = fmt::format("{} bytes less", less);
   return true;
 }
