@@ -32,7 +32,7 @@ BUILDS = {
     "gcc bfd": ("g++", f"-O2 {SECTIONS} -fuse-ld=bfd"),
     "clang mold no-pie": ("clang++-14", f"-Os {SECTIONS} -no-pie -fno-pie -fuse-ld=mold"),
     "gcc relr": ("g++", "-O2 -Wl,-z,pack-relative-relocs"),
-    "gcc gold": ("g++", f"-O1 {SECTIONS} -fuse-ld=gold"),
+    "gcc gold": ("g++", "-O1 -fuse-ld=gold"),
     "gcc one segment": ("g++", f"-O2 {SECTIONS} -Wl,-z,noseparate-code -Wl,-z,norelro"),
     "clang lld eh": ("clang++-14", f"-O2 -g {SECTIONS} -fuse-ld=lld"),
 }
