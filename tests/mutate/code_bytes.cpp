@@ -100,11 +100,13 @@ bool swapped_instructions(Draft& draft) {
   const auto all = decode(draft, code);
   if (all.size() < 2) return false;
   const std::size_t i = draft.random.below(all.size() - 1);
-  const Bytes a = draft.copy(all[i].at, all[i].size), b = draft.copy(all[i + 1].at, all[i + 1].size);
+  const Bytes a = draft.copy(all[i].at, all[i].size),
+              b = draft.copy(all[i + 1].at, all[i + 1].size);
   if (a == b) return false;
   draft.write(all[i].at, b);
   draft.write(all[i].at + b.size(), a);
-  draft.told = fmt::format("the instructions at offset {:#x} and behind it change places", all[i].at);
+  draft.told =
+      fmt::format("the instructions at offset {:#x} and behind it change places", all[i].at);
   return true;
 }
 
@@ -120,7 +122,8 @@ bool displacement(Draft& draft) {
   const std::uint64_t old = draft.get(at, 4);
   const std::uint64_t step = 1 + draft.random.below(draft.random.one_in(2) ? 2 : 32);
   draft.put(at, 4, draft.random.one_in(2) ? old + step : old - step);
-  draft.told = fmt::format("displacement at offset {:#x}: {:#x} is {:#x}", at, old, draft.get(at, 4));
+  draft.told =
+      fmt::format("displacement at offset {:#x}: {:#x} is {:#x}", at, old, draft.get(at, 4));
   return true;
 }
 
@@ -153,9 +156,10 @@ bool as_before(Draft& draft) {
 // Bytes of the file that no section and no header table owns.
 std::vector<Span> gaps(const Draft& draft) {
   const auto& header = draft.file.header();
-  std::vector<Span> taken{{0, draft.is64() ? 64U : 52U},
-                          {header.phoff.value, header.phoff.value + header.phnum * header.phentsize},
-                          {header.shoff.value, header.shoff.value + header.shnum * header.shentsize}};
+  std::vector<Span> taken{
+      {0, draft.is64() ? 64U : 52U},
+      {header.phoff.value, header.phoff.value + header.phnum * header.phentsize},
+      {header.shoff.value, header.shoff.value + header.shnum * header.shentsize}};
   for (const Section& section : draft.file.sections()) {
     if (!section.nobits() && section.size.value != 0)
       taken.push_back({section.offset.value, section.offset.value + section.size.value});
@@ -164,7 +168,8 @@ std::vector<Span> gaps(const Draft& draft) {
   std::vector<Span> found;
   std::uint64_t at = 0;
   for (const Span& span : taken) {
-    if (span.begin > at) found.push_back({at, std::min<std::uint64_t>(span.begin, draft.bytes.size())});
+    if (span.begin > at)
+      found.push_back({at, std::min<std::uint64_t>(span.begin, draft.bytes.size())});
     at = std::max(at, span.end);
   }
   if (at < draft.bytes.size()) found.push_back({at, draft.bytes.size()});
@@ -209,7 +214,8 @@ bool appended(Draft& draft) {
 }
 
 bool cut(Draft& draft) {
-  const std::uint64_t less = 1 + draft.random.below(draft.random.one_in(2) ? 64 : draft.bytes.size());
+  const std::uint64_t less =
+      1 + draft.random.below(draft.random.one_in(2) ? 64 : draft.bytes.size());
   const auto kept = draft.bytes.size() - std::min<std::uint64_t>(less, draft.bytes.size());
   draft.bytes.erase(draft.bytes.begin() + static_cast<std::ptrdiff_t>(kept), draft.bytes.end());
   draft.told = fmt::format("{} bytes less", less);

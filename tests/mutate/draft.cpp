@@ -59,18 +59,42 @@ bool Draft::disturb(std::uint64_t at, unsigned width, std::string_view name) {
   const std::uint64_t old = get(at, width);
   std::uint64_t now = old;
   switch (random.below(12)) {
-    case 0: now = old + 1; break;
-    case 1: now = old - 1; break;
-    case 2: now = old ^ (std::uint64_t{1} << random.below(8 * width)); break;
-    case 3: now = old ^ (std::uint64_t{1} << random.below(8)); break;
-    case 4: now = old + kPage; break;
-    case 5: now = old - kPage; break;
-    case 6: now = old + 8; break;
-    case 7: now = old - 8; break;
-    case 8: now = old + 1 + random.below(64); break;
-    case 9: now = 0; break;
-    case 10: now = random.bits(); break;
-    default: now = old + width * (random.below(9) - 4); break;
+    case 0:
+      now = old + 1;
+      break;
+    case 1:
+      now = old - 1;
+      break;
+    case 2:
+      now = old ^ (std::uint64_t{1} << random.below(8 * width));
+      break;
+    case 3:
+      now = old ^ (std::uint64_t{1} << random.below(8));
+      break;
+    case 4:
+      now = old + kPage;
+      break;
+    case 5:
+      now = old - kPage;
+      break;
+    case 6:
+      now = old + 8;
+      break;
+    case 7:
+      now = old - 8;
+      break;
+    case 8:
+      now = old + 1 + random.below(64);
+      break;
+    case 9:
+      now = 0;
+      break;
+    case 10:
+      now = random.bits();
+      break;
+    default:
+      now = old + width * (random.below(9) - 4);
+      break;
   }
   put(at, width, now);
   now = get(at, width);

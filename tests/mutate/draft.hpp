@@ -107,30 +107,50 @@ inline constexpr std::uint64_t kPage = 4096;
 
 // Elf64_Phdr, Elf32_Phdr, and so on.
 inline constexpr Field kPhdr[] = {
-    {"p_type", 0, 4, 0, 4},    {"p_flags", 4, 4, 24, 4},   {"p_offset", 8, 8, 4, 4},
-    {"p_vaddr", 16, 8, 8, 4},  {"p_paddr", 24, 8, 12, 4},  {"p_filesz", 32, 8, 16, 4},
+    {"p_type", 0, 4, 0, 4},    {"p_flags", 4, 4, 24, 4},  {"p_offset", 8, 8, 4, 4},
+    {"p_vaddr", 16, 8, 8, 4},  {"p_paddr", 24, 8, 12, 4}, {"p_filesz", 32, 8, 16, 4},
     {"p_memsz", 40, 8, 20, 4}, {"p_align", 48, 8, 28, 4},
 };
 enum PhdrField { kPType, kPFlags, kPOffset, kPVaddr, kPPaddr, kPFilesz, kPMemsz, kPAlign };
 inline constexpr Field kShdr[] = {
-    {"sh_name", 0, 4, 0, 4},       {"sh_type", 4, 4, 4, 4},     {"sh_flags", 8, 8, 8, 4},
-    {"sh_addr", 16, 8, 12, 4},     {"sh_offset", 24, 8, 16, 4}, {"sh_size", 32, 8, 20, 4},
-    {"sh_link", 40, 4, 24, 4},     {"sh_info", 44, 4, 28, 4},   {"sh_addralign", 48, 8, 32, 4},
+    {"sh_name", 0, 4, 0, 4},      {"sh_type", 4, 4, 4, 4},     {"sh_flags", 8, 8, 8, 4},
+    {"sh_addr", 16, 8, 12, 4},    {"sh_offset", 24, 8, 16, 4}, {"sh_size", 32, 8, 20, 4},
+    {"sh_link", 40, 4, 24, 4},    {"sh_info", 44, 4, 28, 4},   {"sh_addralign", 48, 8, 32, 4},
     {"sh_entsize", 56, 8, 36, 4},
 };
 enum ShdrField {
-  kShName, kShType, kShFlags, kShAddr, kShOffset, kShSize, kShLink, kShInfo, kShAlign, kShEntsize
+  kShName,
+  kShType,
+  kShFlags,
+  kShAddr,
+  kShOffset,
+  kShSize,
+  kShLink,
+  kShInfo,
+  kShAlign,
+  kShEntsize
 };
 inline constexpr Field kEhdr[] = {
-    {"e_type", 16, 2, 16, 2},      {"e_machine", 18, 2, 18, 2},   {"e_version", 20, 4, 20, 4},
-    {"e_entry", 24, 8, 24, 4},     {"e_phoff", 32, 8, 28, 4},     {"e_shoff", 40, 8, 32, 4},
-    {"e_flags", 48, 4, 36, 4},     {"e_ehsize", 52, 2, 40, 2},    {"e_phentsize", 54, 2, 42, 2},
-    {"e_phnum", 56, 2, 44, 2},     {"e_shentsize", 58, 2, 46, 2}, {"e_shnum", 60, 2, 48, 2},
+    {"e_type", 16, 2, 16, 2},     {"e_machine", 18, 2, 18, 2},   {"e_version", 20, 4, 20, 4},
+    {"e_entry", 24, 8, 24, 4},    {"e_phoff", 32, 8, 28, 4},     {"e_shoff", 40, 8, 32, 4},
+    {"e_flags", 48, 4, 36, 4},    {"e_ehsize", 52, 2, 40, 2},    {"e_phentsize", 54, 2, 42, 2},
+    {"e_phnum", 56, 2, 44, 2},    {"e_shentsize", 58, 2, 46, 2}, {"e_shnum", 60, 2, 48, 2},
     {"e_shstrndx", 62, 2, 50, 2},
 };
 enum EhdrField {
-  kEType, kEMachine, kEVersion, kEEntry, kEPhoff, kEShoff, kEFlags, kEEhsize, kEPhentsize, kEPhnum,
-  kEShentsize, kEShnum, kEShstrndx
+  kEType,
+  kEMachine,
+  kEVersion,
+  kEEntry,
+  kEPhoff,
+  kEShoff,
+  kEFlags,
+  kEEhsize,
+  kEPhentsize,
+  kEPhnum,
+  kEShentsize,
+  kEShnum,
+  kEShstrndx
 };
 
 }  // namespace mutate

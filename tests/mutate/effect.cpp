@@ -3,8 +3,8 @@
 // first instruction runs (each page's content as a number), what it prints and how it ends.
 //
 // The program runs without address randomisation, as nobody, with the file LINES as its input.
-// PRELOAD is a library that the dynamic linker loads as well, or "-"; what it writes to descriptor 9 is
-// printed too. A program that never comes to its entry point is told by how it ended.
+// PRELOAD is a library that the dynamic linker loads as well, or "-"; what it writes to descriptor
+// 9 is printed too. A program that never comes to its entry point is told by how it ended.
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -109,7 +109,8 @@ std::vector<Mapping> read_mappings() {
 // The program's own pages and the anonymous ones that follow them. What others hold is theirs, and
 // where they are is said by the mappings.
 void print_memory(const std::vector<std::string>& files) {
-  const int memory = open(("/proc/" + std::to_string(child) + "/mem").c_str(), O_RDONLY | O_CLOEXEC);
+  const int memory =
+      open(("/proc/" + std::to_string(child) + "/mem").c_str(), O_RDONLY | O_CLOEXEC);
   if (memory < 0) fail("/proc/PID/mem");
   bool own = false;
   std::uint64_t end = 0;

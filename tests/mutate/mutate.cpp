@@ -1,9 +1,9 @@
 // mutate COMMAND SEED COUNT OUT BEFORE AFTER [SOURCE]: changes the result AFTER of a command COUNT
 // times and asks the library whether it still is one. What it accepts is written to OUT: the file,
-// and a line in OUT/accepted with its name, the kind of mutation and what was done. Prints, for each
-// kind, how often it was made and how often accepted. COMMAND is fix, sled, guards-site, guards-on,
-// relativize, from-debug (SOURCE: the debug file) or undo, where the question is whether the changed
-// file gives back anything but BEFORE.
+// and a line in OUT/accepted with its name, the kind of mutation and what was done. Prints, for
+// each kind, how often it was made and how often accepted. COMMAND is fix, sled, guards-site,
+// guards-on, relativize, from-debug (SOURCE: the debug file) or undo, where the question is whether
+// the changed file gives back anything but BEFORE.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,8 +80,8 @@ std::optional<ElfFile> open(const char* path) {
 }
 
 ByteView all_bytes(const ElfFile& file) {
-  const auto view = file.source().slice(reprobe::FileOffset{0},
-                                        reprobe::Size{file.source().size()}, "the file");
+  const auto view =
+      file.source().slice(reprobe::FileOffset{0}, reprobe::Size{file.source().size()}, "the file");
   return view ? *view : ByteView{};
 }
 

@@ -135,8 +135,7 @@ bool swapped_notes(Draft& draft) {
 }
 
 const Section* record(const Draft& draft) {
-  for (const auto name :
-       {reprobe::kUndoSection, reprobe::kGuardsAtSite, reprobe::kGuardsOn}) {
+  for (const auto name : {reprobe::kUndoSection, reprobe::kGuardsAtSite, reprobe::kGuardsOn}) {
     if (const Section* found = draft.file.section(name)) return found;
   }
   return nullptr;

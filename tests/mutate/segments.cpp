@@ -18,8 +18,7 @@ std::uint64_t entry_size(const Draft& draft) { return draft.is64() ? 56 : 32; }
 
 void put_load(Draft& draft, std::uint64_t header, std::uint32_t flags, std::uint64_t offset,
               std::uint64_t address, std::uint64_t filesz, std::uint64_t memsz) {
-  const std::uint64_t values[] = {PT_LOAD, flags,  offset, address,
-                                  address, filesz, memsz,  kPage};
+  const std::uint64_t values[] = {PT_LOAD, flags, offset, address, address, filesz, memsz, kPage};
   for (std::size_t i = 0; i < 8; ++i) draft.put(header, kPhdr[i], values[i]);
 }
 
@@ -103,7 +102,8 @@ bool load_of_zeros(Draft& draft) {
 
 // A header that nothing needs becomes a segment: PT_NOTE, PT_GNU_STACK and their like.
 bool load_instead(Draft& draft) {
-  const std::uint32_t types[] = {reprobe::PT_NOTE, reprobe::PT_GNU_STACK, reprobe::PT_GNU_PROPERTY, 0};
+  const std::uint32_t types[] = {reprobe::PT_NOTE, reprobe::PT_GNU_STACK, reprobe::PT_GNU_PROPERTY,
+                                 0};
   const Segment* given = draft.any_segment(types[draft.random.below(4)]);
   Page page;
   if (given == nullptr || !copy_page(draft, page)) return false;
@@ -199,7 +199,8 @@ bool interpreter_elsewhere(Draft& draft) {
   if (interp == nullptr) return false;
   Bytes text = draft.copy(interp->offset.value, interp->filesz.value);
   if (draft.random.one_in(2)) {
-    const auto other = reprobe::as_bytes(std::string_view("/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", 43));
+    const auto other =
+        reprobe::as_bytes(std::string_view("/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", 43));
     text.assign(other.begin(), other.end());
   }
   const std::uint64_t at = draft.append(text, 8);
@@ -259,8 +260,8 @@ bool offset_elsewhere(Draft& draft) {
   const Bytes copy = draft.copy(segment->offset.value, segment->filesz.value);
   const std::uint64_t at = draft.append(copy, 8);
   draft.put(segment->header_offset.value, kPhdr[kPOffset], at);
-  draft.told = fmt::format("p_offset of program header {} leads to a copy at {:#x}; ",
-                           segment->index, at);
+  draft.told =
+      fmt::format("p_offset of program header {} leads to a copy at {:#x}; ", segment->index, at);
   return draft.random.one_in(2) || draft.disturb_byte({at, at + copy.size()}, "the copy");
 }
 

@@ -87,7 +87,7 @@ const Section* any_of(Draft& draft, std::initializer_list<std::uint32_t> types) 
   return found.empty() ? nullptr : found[draft.random.below(found.size())];
 }
 
-constexpr Field kSym[] = {{"st_name", 0, 4, 0, 4},  {"st_info", 4, 1, 12, 1},
+constexpr Field kSym[] = {{"st_name", 0, 4, 0, 4},   {"st_info", 4, 1, 12, 1},
                           {"st_other", 5, 1, 13, 1}, {"st_shndx", 6, 2, 14, 2},
                           {"st_value", 8, 8, 4, 4},  {"st_size", 16, 8, 8, 4}};
 

@@ -1,5 +1,5 @@
-// Unwind tables: the table of .eh_frame_hdr, FDEs and CIEs. Format: LSB Core 5.0, 10.6. Pointers are
-// taken to have the forms that linkers give them: pc-relative, four bytes, and in .eh_frame_hdr
+// Unwind tables: the table of .eh_frame_hdr, FDEs and CIEs. Format: LSB Core 5.0, 10.6. Pointers
+// are taken to have the forms that linkers give them: pc-relative, four bytes, and in .eh_frame_hdr
 // relative to it.
 #include <fmt/format.h>
 
@@ -135,7 +135,8 @@ bool longer_fde(Draft& draft) {
   const std::uint64_t old = draft.get(fde->at + 12, 4);
   const std::uint64_t now = old + 1 + draft.random.below(draft.random.one_in(2) ? 16 : kPage);
   draft.put(fde->at + 12, 4, now);
-  draft.told = fmt::format("the FDE at {:#x} covers {:#x} bytes instead of {:#x}", fde->at, now, old);
+  draft.told =
+      fmt::format("the FDE at {:#x} covers {:#x} bytes instead of {:#x}", fde->at, now, old);
   return true;
 }
 
