@@ -72,6 +72,29 @@ bool borrowed_field(Draft& draft) {
   return true;
 }
 
+// The location is another byte that looks like a nop.
+bool other_nop(Draft& draft) {
+  NotePlace note;
+  if (!any_note(draft, note)) return false;
+  std::vector<std::uint64_t> nops;
+  for (const Section& section : draft.file.sections()) {
+    if (!section.executable() || section.nobits()) continue;
+    const Bytes code = draft.copy(section.offset.value, section.size.value);
+    for (std::size_t i = 0; i < code.size(); ++i) {
+      const bool nop =
+          code[i] == std::byte{0x90} ||
+          (code[i] == std::byte{0x0f} && i + 1 < code.size() && code[i + 1] == std::byte{0x1f});
+      if (nop) nops.push_back(section.addr.value + i);
+    }
+  }
+  if (nops.empty()) return false;
+  const std::uint64_t place = nops[draft.random.below(nops.size())];
+  if (place == draft.get(note.desc, draft.word())) return false;
+  draft.put(note.desc, draft.word(), place);
+  draft.told = fmt::format("the location of the note at {:#x} is {:#x}", note.at, place);
+  return true;
+}
+
 bool shifted_note(Draft& draft) {
   NotePlace note;
   if (!any_note(draft, note)) return false;
@@ -180,6 +203,7 @@ constexpr Kind kKinds[] = {
     {"note header", note_header},
     {"note field", note_field},
     {"note with another's field", borrowed_field},
+    {"note at another nop", other_nop},
     {"note shifted", shifted_note},
     {"character of a note", character},
     {"note removed", removed_note},

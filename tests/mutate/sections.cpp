@@ -120,7 +120,31 @@ bool name_offset(Draft& draft) {
   return true;
 }
 
+// A name that means something to those who read the file, behind a copy of the names.
+bool special_name(Draft& draft) {
+  constexpr std::string_view kNames[] = {
+      ".reprobe.undo", ".reprobe.undo.site", ".reprobe.undo.on", ".text.reprobe",
+      ".note.stapsdt", ".stapsdt.base",      ".probes",          ".note.reprobe",
+      ".note.foreign", ".stapsdt.loaded",    ".eh_frame",        ".debug_frame"};
+  const auto* names =
+      draft.file.section_at(static_cast<std::uint32_t>(draft.file.header().shstrndx));
+  const Section* section = draft.any_section();
+  if (names == nullptr || section == nullptr) return false;
+  const std::string_view name = kNames[draft.random.below(std::size(kNames))];
+  Bytes copy = draft.copy(names->offset.value, names->size.value);
+  const std::uint64_t at = copy.size();
+  const auto text = reprobe::as_bytes(name);
+  copy.insert(copy.end(), text.begin(), text.end());
+  copy.push_back(std::byte{0});
+  draft.put(names->header_offset.value, kShdr[kShOffset], draft.append(copy, 1));
+  draft.put(names->header_offset.value, kShdr[kShSize], copy.size());
+  draft.put(section->header_offset.value, kShdr[kShName], at);
+  draft.told = fmt::format("section {} is called {}", section->name, name);
+  return true;
+}
+
 constexpr Kind kKinds[] = {
+    {"section with a special name", special_name},
     {"section header field", section_header_field},
     {"section header 0", first_header},
     {"section header with another's field", borrowed_field},

@@ -119,8 +119,10 @@ bool load_of_the_rest(Draft& draft) {
   const std::uint64_t address = 0x40000000;
   put_load(draft, entry, 4 + static_cast<std::uint32_t>(draft.random.below(4)), begin, address,
            kPage, kPage);
-  draft.told = fmt::format("the page {:#x} of the file is mapped at {:#x}", begin, address);
-  return true;
+  draft.told = fmt::format("the page {:#x} of the file is mapped at {:#x}; ", begin, address);
+  return draft.random.one_in(2) ||
+         draft.disturb_byte({begin, std::min<std::uint64_t>(begin + kPage, draft.bytes.size())},
+                            "byte of it");
 }
 
 bool load_from_a_copy(Draft& draft) {
