@@ -280,6 +280,7 @@ class UpgradeComparer {
     const auto expected = done ? ElfFile::open(source) : fail(ErrorCode::internal, "", "headers");
     if (!expected) return differs("verify-section", "the section headers cannot be compared");
     CompareOptions options = options_;
+    options.command = RewriteCommand::fix;
     options.elsewhere = &elsewhere_;
     std::ranges::move(compare(*expected, after_, options), std::back_inserter(out_));
   }

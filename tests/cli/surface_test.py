@@ -37,7 +37,7 @@ OPTIONS = {
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo", "--second-opinion"],
     "guards": [*OUTPUT, *IN_PLACE, "--to", "--second-opinion"],
     "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
-    "verify": [*OUTPUT, "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
+    "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
                "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
     for flag in ["--help", "-h"]:
@@ -157,6 +157,7 @@ t.same("verify of the same", Result(0, VERIFIED, ""), t.run("verify", "dead", "d
 
 write("other-code", poked(GOOD, "code.two.site", 0x91))
 t.same("verify of other code", Result(1, """\
+verify-image: the loaded byte at 0x191 is another; expected 0x90, found 0x91
 verify-bytes: the byte at 0x191 is outside the notes; expected 0x90, found 0x91
 """, ""), t.run("verify", "--second-opinion=never", "good", "other-code"))
 found = t.run("verify", "good", "dead")
