@@ -47,6 +47,9 @@ COMMANDS = {
 }
 UNDO = {"sled": ["sled", "--undo"], "sled-always": ["sled", "--undo"],
         "guards-site": ["guards", "--to", "restore"], "guards-on": ["guards", "--to", "restore"]}
+# What is asked of mutate.cpp where it is not the result's own name.
+ASKED = {"sled-always": "sled", "from-debug": "fix", "from-index": "fix", "upgrade": "fix",
+         "record": "gives-back"}
 # Slow to compare: fewer changes each.
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu/libstdc++.so.6",)
 FIXTURE_NAMES = [f"{compiler}/{linker}/{mode}/{name}" for compiler, linker, mode, name in [
@@ -67,6 +70,11 @@ class Result:
         self.runs = runs  # the command line, with FILE for the result
         self.source = source
         self.weight = weight  # what part of the usual number of changes is made
+
+
+def command_of(result):
+    word = result.command.split()[0]
+    return ASKED.get(word, word)
 
 
 class Maker:
@@ -102,8 +110,14 @@ class Maker:
             made[command] = out
             yield Result(name, command, program, out, runs, weight=weight)
             if command in UNDO:
-                yield Result(name, f"undo of {command}", program, out, runs, weight=weight / 2)
+                yield Result(name, f"record of {command}", program, out, runs, weight=weight / 2)
+                yield from self.undone(name, command, out, runs, weight / 2)
         yield from self.restored(name, program, made.get("relativize"), runs, weight)
+
+    def undone(self, name, command, rewritten, runs, weight):
+        out, _ = self.rewrite(UNDO[command], rewritten)
+        if out:
+            yield Result(name, f"undo of {command}", rewritten, out, runs, weight=weight)
 
     def restored(self, name, program, indexed, runs, weight):
         debug, stripped = self.path("debug"), self.path("stripped")
@@ -178,7 +192,7 @@ class Round:
         shutil.rmtree(out, ignore_errors=True)
         os.mkdir(out)
         count = max(1, int(self.options.count * result.weight))
-        command = "undo" if result.command.startswith("undo") else result.command
+        command = command_of(result)
         done = subprocess.run(
             [self.tools["mutate"], command, str(self.options.seed + number), str(count), out,
              result.before, result.after, *([result.source] if result.source else [])],
@@ -201,13 +215,13 @@ class Round:
         undo = UNDO.get(result.command)
         static = b"interpreter" not in run("readelf", "-lW", result.after)[1]
         judge = None
-        if not result.command.startswith("undo"):
+        if command_of(result) != "gives-back":
             preload = bool(result.runs) and (not static or len(result.runs) > 1)
             judge = Judge(self.tools, self.folder, result, preload, undo)
         looked = collections.Counter()
         for name, kind, told in lines:
             path = os.path.join(out, name)
-            what, more = ("undo", "other bytes than the original") if judge is None else \
+            what, more = ("record", "other bytes than the original") if judge is None else \
                 judge.judge(path, looked[kind] == 0)
             if what == "harmless":
                 looked[kind] += 1
