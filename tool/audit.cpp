@@ -112,7 +112,8 @@ class Audit {
   explicit Audit(const AuditOptions& options)
       : options_(options),
         terminal_(options.common.color, options.common.quiet, options.common.verbose),
-        text_(!options.common.json && !options.sarif) {}
+        text_(!options.common.json && !options.sarif),
+        kernels_(parse_kernel(options.kernel)) {}
 
   int run() {
     auto objects = read_link_objects(options_.objects);
@@ -155,7 +156,7 @@ class Audit {
     FileFindings result{path, {}};
     if (may_have_probes(*file, probes)) result.findings = read_findings(*file);
     // In any case: there are rules about probes that were deleted.
-    std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
+    std::ranges::copy_if(audit(*file, probes, kernels_), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
     std::ranges::copy_if(audit_legacy(legacy), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
@@ -220,6 +221,7 @@ class Audit {
   const AuditOptions& options_;
   Terminal terminal_;
   bool text_;
+  Kernels kernels_;
   LinkObjects objects_;
   Summary summary_;
   std::vector<FileFindings> files_;

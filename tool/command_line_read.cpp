@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "libprobe/audit/kernels.hpp"
 #include "libprobe/tracers/attach_line.hpp"
 #include "libprobe/tracers/consumers.hpp"
 #include "tool/command_line.hpp"
@@ -138,6 +139,15 @@ void add_audit(CLI::App& app, AuditOptions& options) {
   auto* paths = command.add_option("PATH", options.paths, "files, folders (walked) and archives");
   add_pid(command, options.pid, "instead of paths, the files that a running process executes",
           paths, "PATH");
+  command
+      .add_option(
+          "--kernel", options.kernel,
+          "judge for this version of Linux alone, as uname -r says it (default: all that are "
+          "in use)")
+      ->type_name("VERSION")
+      ->check([](const std::string& text) {
+        return parse_kernel(text) ? std::string() : "no version of Linux: " + text;
+      });
   add_objects(command, options.objects);
 }
 
@@ -161,6 +171,15 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
+  command
+      .add_option_function<std::string>(
+          "--payload",
+          [&options](const std::string& word) { options.ignored_payload = word == "ignore"; },
+          "keep, or ignore: the rewrite was asked to leave data behind the ELF file at their "
+          "offset")
+      ->type_name("HOW")
+      ->check(CLI::IsMember(std::vector<std::string>{"keep", "ignore"}))
+      ->default_str("keep");
   add_objects(command, options.objects);
   add_second_opinion(command, options.second_opinion);
 }

@@ -38,6 +38,20 @@ void add_safety(CLI::App& command, WriteOptions& options) {
       .add_flag("--drop-verity", options.drop_verity,
                 "rewrite a file with fs-verity, without fs-verity")
       ->group(kSafety);
+  static const std::map<std::string, PayloadMode> kPayloads{{"auto", PayloadMode::automatic},
+                                                            {"keep", PayloadMode::keep},
+                                                            {"ignore", PayloadMode::ignore}};
+  command
+      .add_option_function<std::string>(
+          "--payload",
+          [&options](const std::string& word) { options.payload = kPayloads.at(word); },
+          "data behind the ELF file. keep: they stay its last bytes; ignore: they stay at their "
+          "offset; auto: kept where the program is known to look at the end, else refused if new "
+          "bytes would get in the way")
+      ->type_name("HOW")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "keep", "ignore"}))
+      ->default_str("auto")
+      ->group(kSafety);
   add_second_opinion(command, options.second_opinion);
 }
 
@@ -133,6 +147,9 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       ->type_name("WHEN")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
       ->default_str("auto");
+  command.add_flag("--allow-fork", options.allow_fork,
+                   "nop5 sleds in a program that forks, too: traced on Linux 6.17 to 7.1, its "
+                   "children die");
   command.add_flag("--undo", options.undo, "take the sleds out again");
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   add_safety(command, options);

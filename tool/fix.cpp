@@ -235,7 +235,7 @@ Result<Planned> plan_upgraded(Input input, const LegacyProbes& legacy, const Fix
 Result<Planned> plan_notes(const FixCommandOptions& options, const LinkObjects& objects) {
   const auto choice = RepairChoice::of(options.only, options.skip);
   if (!choice) return tl::unexpected(choice.error());
-  auto input = open_input(options.file);
+  auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   if (!options.from_debug.empty()) return plan_from_debug_file(options, std::move(*input));
   if (choice->wants(repair::notes_stripped) && can_restore_from_index(input->file)) {

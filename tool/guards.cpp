@@ -110,7 +110,7 @@ void say_coverage(const GuardsCommandOptions& options, const ProbeFile& probes,
 }
 
 Result<int> restore(const GuardsCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const Section* record = guards_record(input->file);
   if (record == nullptr) {
@@ -120,7 +120,7 @@ Result<int> restore(const GuardsCommandOptions& options, const Terminal& termina
   // plan_undo() compares the SHA-256 of what it gives.
   const auto plan = plan_undo(input->file, record->name);
   if (!plan) return tl::unexpected(plan.error());
-  const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
+  const auto written = write_output(options, *plan, *input, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     Json j = plan_head(options, *plan);
@@ -135,7 +135,7 @@ Result<int> restore(const GuardsCommandOptions& options, const Terminal& termina
 }
 
 Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
   const GuardsOptions guards{.to = options.to == GuardsCommand::on ? GuardsTo::on : GuardsTo::site,

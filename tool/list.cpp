@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND",     "PROBE",
                                                  "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
-using Row = std::array<std::string, kColumns.size()>;
+using ListRow = std::array<std::string, kColumns.size()>;
 
 std::string function_text(const Probe& probe) {
   if (!function_of(probe) || function_of(probe)->name.empty()) {
@@ -36,7 +36,7 @@ std::string function_text(const Probe& probe) {
                      site_in_function(probe).value - function_of(probe)->start.value);
 }
 
-Row row_of(const Probe& probe) {
+ListRow row_of(const Probe& probe) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
@@ -73,7 +73,7 @@ void print_text(const std::string& path, const ElfFile& file, const std::string&
              indexed ? " in the index, none in notes" : "");
   if (!needed_by.empty()) fmt::print("  needed by {}\n", printable(needed_by));
   if (probes.empty()) return;
-  std::vector<Row> rows;
+  std::vector<ListRow> rows;
   rows.reserve(probes.size());
   std::array<std::size_t, kColumns.size()> widths{};
   for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);

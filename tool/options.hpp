@@ -36,12 +36,17 @@ struct AuditOptions {
   CommonOptions common;
   bool sarif{};
   std::vector<std::string> consumers;  // of consumer_names(); empty: all
+  std::string kernel;                  // a version of Linux; "": all that are in use
   std::vector<std::string> objects;
   std::vector<std::string> paths;
   std::string pid;  // a number or "all"; "": paths
 };
 
 enum class SecondOpinionMode { automatic, always, never };
+
+// What becomes of data behind the ELF file: moved along where that is known to be right, kept the
+// file's last bytes, or left at its offset.
+enum class PayloadMode { automatic, keep, ignore };
 
 // Of every command that rewrites a file.
 struct WriteOptions {
@@ -52,6 +57,7 @@ struct WriteOptions {
   bool break_hardlinks{};
   bool drop_signature{};
   bool drop_verity{};
+  PayloadMode payload{PayloadMode::automatic};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
@@ -71,6 +77,7 @@ struct SledCommandOptions : WriteOptions {
   CommonOptions common;
   SledKind kind{SledKind::nop10};
   GuardMode guard{GuardMode::automatic};
+  bool allow_fork{};
   bool undo{};
 };
 
@@ -94,6 +101,7 @@ struct VerifyOptions {
   bool removed_ambiguous{};
   bool respelled{};
   bool new_build_id{};
+  bool ignored_payload{};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 

@@ -55,7 +55,7 @@ std::string summary(const RelativizeCommandOptions& options, const RelativizePla
 
 Result<int> relativize_file(const RelativizeCommandOptions& options, const Terminal& terminal) {
   // read -> plan: nothing is written yet.
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
   const RelativizeOptions wanted{.selected = selection(options.common)};

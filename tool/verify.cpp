@@ -57,7 +57,8 @@ int run_verify(const VerifyOptions& options) {
                                        .allow_respelled = options.respelled,
                                        .objects = &*objects},
                            .second_opinion = options.second_opinion,
-                           .changed_sections = std::move(changed)};
+                           .changed_sections = std::move(changed),
+                           .ignored_payload = options.ignored_payload};
   auto findings = find_differences(*before, options.before, options.after, check, terminal);
   if (!findings) return fail_with(options.after, findings.error());
   // -p narrows findings about probes; those about the file stay.

@@ -53,16 +53,16 @@ Finding alias(const Probe& probe, const Probe& first) {
 
 }  // namespace
 
-std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes) {
+std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes, const Kernels& kernels) {
   std::vector<Finding> findings;
   rules::add_file_findings(file, probes, findings);
   rules::add_index_findings(file, probes, findings);
   rules::add_base_findings(file, probes, findings);
   rules::add_semaphore_findings(file, probes, findings);
   rules::add_conflict_findings(file, probes, findings);
-  rules::add_site_findings(file, probes, findings);
+  rules::add_site_findings(file, probes, kernels, findings);
   rules::add_argument_findings(file, probes, findings);
-  rules::add_count_findings(probes, findings);
+  rules::add_count_findings(probes, kernels, findings);
   for (const Probe& probe : probes.probes) {
     if (probe.verdict == Verdict::dangling) findings.push_back(dangling(probe));
     if (probe.verdict == Verdict::ambiguous) findings.push_back(ambiguous(probe));

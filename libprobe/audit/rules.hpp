@@ -3,12 +3,15 @@
 
 #include <vector>
 
+#include "libprobe/audit/kernels.hpp"
 #include "libprobe/finding.hpp"
 #include "libprobe/probes/probe.hpp"
 
 namespace reprobe {
 
-// All findings about the file, in stable order: the file's own, then by note offset.
-[[nodiscard]] std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes);
+// All findings about the file, in stable order: the file's own, then by note offset. Rules about
+// other kernels than `kernels` are left out.
+[[nodiscard]] std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes,
+                                         const Kernels& kernels = {});
 
 }  // namespace reprobe

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "libprobe/audit/rules_parts.hpp"
+#include "libprobe/elf/payload.hpp"
 #include "libprobe/notes/legacy.hpp"
 #include "libprobe/probes/semaphore.hpp"
 
@@ -56,6 +57,25 @@ void build_id(const ElfFile& file, std::vector<Finding>& out) {
         fmt::format("{}, perf wants 16 or more: {}", plural(bytes, "byte"), id));
   }
   finding.hint = "link with -Wl,--build-id=sha1";
+  out.push_back(std::move(finding));
+}
+
+// Such a program finds its data from the end of its file, or at an offset that it knows.
+void payload(const ElfFile& file, std::vector<Finding>& out) {
+  const auto found = payload_behind(file);
+  if (!found) return;
+  Finding finding = about_file(
+      "payload", Severity::note,
+      fmt::format("{} bytes stand behind the ELF file, {}: the program may look for them "
+                  "from the end of its file",
+                  found->size.value, to_string(found->kind)));
+  finding.evidence.push_back(
+      fmt::format("all that the headers name ends at {:#x}", found->offset.value));
+  finding.hint = found->kind == PayloadKind::signature ? "sign the file after the last rewrite"
+                 : is_found_from_end(found->kind)
+                     ? "reprobe keeps them the last bytes of the file"
+                     : "reprobe rewrites the file where it need not grow, or with --payload=keep "
+                       "or --payload=ignore";
   out.push_back(std::move(finding));
 }
 
@@ -119,6 +139,7 @@ void add_file_findings(const ElfFile& file, const ProbeFile& probes, std::vector
     if (!add_lost_notes(file, out)) notes_stripped(file, probes, out);
     return;
   }
+  payload(file, out);
   debug_file(probes, out);
   if (probes.debug_file || std::ranges::none_of(probes.probes, wanted)) return;
   section_order(file, probes, out);

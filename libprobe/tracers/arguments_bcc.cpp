@@ -10,6 +10,7 @@
 #include "libprobe/tracers/x86_registers.hpp"
 
 namespace reprobe::consumers {
+namespace as_bcc {
 namespace {
 
 bool usual_size(long size) {
@@ -176,13 +177,14 @@ std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine,
 }
 
 }  // namespace
+}  // namespace as_bcc
 
 std::optional<ArgumentFault> bcc_arguments(std::string_view text, std::uint16_t machine) {
-  return check(text, machine, true);
+  return as_bcc::check(text, machine, true);
 }
 
 std::optional<ArgumentFault> bcc_0_26_arguments(std::string_view text, std::uint16_t machine) {
-  return check(text, machine, false);
+  return as_bcc::check(text, machine, false);
 }
 
 }  // namespace reprobe::consumers

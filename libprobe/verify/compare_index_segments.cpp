@@ -20,7 +20,7 @@ bool same_place(const Segment& a, const Segment& b) {
          a.memsz == b.memsz;
 }
 
-bool same_header(const Segment& a, const Segment& b) {
+bool same_program_header(const Segment& a, const Segment& b) {
   return a.type == b.type && a.flags == b.flags && a.align == b.align && same_place(a, b);
 }
 
@@ -94,7 +94,7 @@ class SegmentComparer {
   }
 
   bool is_same(const Segment& old, const Segment& now) const {
-    if (same_header(old, now)) return true;
+    if (same_program_header(old, now)) return true;
     if (old.flags != now.flags) return false;
     switch (old.type) {
       case PT_LOAD:

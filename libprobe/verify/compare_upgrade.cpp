@@ -24,14 +24,15 @@ namespace reprobe {
 namespace {
 
 constexpr std::uint64_t kCallSize = 5;
-constexpr std::array<std::uint8_t, kCallSize> kNop5{0x0f, 0x1f, 0x44, 0x00, 0x00};
+// nop; nopl 0(%rax)
+constexpr std::array<std::uint8_t, kCallSize> kNops{0x90, 0x0f, 0x1f, 0x40, 0x00};
 constexpr unsigned kRsi = 6, kRdi = 7;
 constexpr std::uint64_t kLongestName = 4096;
 
 // What a tracer sees of a probe.
-using Seen = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
+using SeenNote = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
 
-Seen seen(const Probe& probe) {
+SeenNote seen_note(const Probe& probe) {
   return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore};
 }
 
@@ -114,7 +115,7 @@ class UpgradeComparer {
     // With the counter that the record says, or the one that the file proves.
     const auto counters =
         wanted_semaphores(before_, old.file, read_semaphores(before_, old.file), RepairChoice{});
-    std::map<Seen, std::vector<std::size_t>> known;
+    std::map<SeenNote, std::vector<std::size_t>> known;
     std::vector<bool> found(old.file.probes.size());
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
       Probe probe = old.file.probes[i];
@@ -122,22 +123,21 @@ class UpgradeComparer {
         counters_[probe.site] = {probe.semaphore, counters[i].address};
         continue;
       }
-      known[seen(probe)].push_back(i);
+      known[seen_note(probe)].push_back(i);
       if (counters[i].address == probe.semaphore) continue;
       probe.semaphore = counters[i].address;
-      known[seen(probe)].push_back(i);
+      known[seen_note(probe)].push_back(i);
     }
     std::vector<const Probe*> calls;
     for (const Probe& probe : now_.probes) {
-      std::vector<std::size_t>& same = known[seen(probe)];
+      std::vector<std::size_t>& same = known[seen_note(probe)];
       while (!same.empty() && found[same.back()]) same.pop_back();
       if (same.empty()) {
         calls.push_back(&probe);
       } else {
         found[same.back()] = true;
       }
-      const NopKind nop = probe.facts.nop.kind;
-      const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
+      const bool on_nop = probe.facts.nop.kind == NopKind::nop;
       if (probe.verdict != Verdict::live && !(probe.verdict == Verdict::ambiguous && on_nop)) {
         differs("verify-probe-added", probe,
                 fmt::format("the new note is {}", to_string(probe.verdict)));
@@ -199,7 +199,7 @@ class UpgradeComparer {
     if (flow.target_between(site, call->end())) return "control may arrive in the call";
     const ByteView now = after_.bytes_at(site, Size{kCallSize});
     const auto equal = [](std::byte a, std::uint8_t b) { return std::to_integer<int>(a) == b; };
-    if (!std::ranges::equal(now, kNop5, equal)) return "there is no nop of the call's size";
+    if (!std::ranges::equal(now, kNops, equal)) return "there are no nops of the call's size";
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto number = registers.before(at, kRdi), magic = registers.before(at, kRdx),
                name = registers.before(at, kRsi);

@@ -17,8 +17,10 @@
 namespace reprobe {
 namespace {
 
-// nopl 0(%rax,%rax): as long as the call, and the form that Linux can make a call of.
-constexpr std::array kNop5{std::byte{0x0f}, std::byte{0x1f}, std::byte{0x44}, std::byte{0},
+// nop; nopl 0(%rax): together as long as the call. The site is the one-byte nop, at which the kernel
+// always traps. A nop of five bytes would become a call on Linux 6.17 to 7.1, of which a child that
+// a traced program forks dies: its memory does not have what is called (uprobes.c, VM_DONTCOPY).
+constexpr std::array kNops{std::byte{0x90}, std::byte{0x0f}, std::byte{0x1f}, std::byte{0x40},
                            std::byte{0}};
 
 tl::unexpected<Error> refuse(std::string why) {
@@ -199,7 +201,7 @@ class Upgrader {
       if (own.insert(code->index).second && !why_not_own(file_, *code).empty()) {
         return refuse("the code's section overlaps something else");
       }
-      auto done = plan_.replace(file_.source(), *offset, Bytes(kNop5.begin(), kNop5.end()),
+      auto done = plan_.replace(file_.source(), *offset, Bytes(kNops.begin(), kNops.end()),
                                 "a call of syscall() that was the probe becomes a nop");
       if (!done) return done;
       changed_.push_back(code->name);
@@ -249,8 +251,7 @@ class Upgrader {
       return refuse("the records would be read in another way");
     }
     for (const Probe& probe : read_probes(*after).probes) {
-      const NopKind nop = probe.facts.nop.kind;
-      const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
+      const bool on_nop = probe.facts.nop.kind == NopKind::nop;
       if (probe.verdict == Verdict::live || (probe.verdict == Verdict::ambiguous && on_nop))
         continue;
       return refuse(fmt::format("the note of {}:{} would be {}", probe.note.provider,
