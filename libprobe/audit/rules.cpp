@@ -59,6 +59,7 @@ std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes, const K
   rules::add_index_findings(file, probes, findings);
   rules::add_base_findings(file, probes, findings);
   rules::add_semaphore_findings(file, probes, findings);
+  rules::add_lonely_counter_findings(file, probes, findings);
   rules::add_conflict_findings(file, probes, findings);
   rules::add_site_findings(file, probes, kernels, findings);
   rules::add_argument_findings(file, probes, findings);

@@ -113,14 +113,15 @@ void notes_stripped(const ElfFile& file, const ProbeFile& probes, std::vector<Fi
   } else if (!has_semaphore_symbol(file)) {
     return;
   }
-  // An object with the counters alone can be linked into programs that have none of the probes.
-  const bool kept = has_unloaded_sections(file);
+  // An object with the counters alone can be linked into programs that have none of the probes; but
+  // mostly a strip took the notes, and then nothing of the file can be traced.
   Finding finding = about_file(
-      "notes-stripped", kept ? Severity::note : Severity::warning,
-      kept ? "the file has counters of probes and no notes: they were deleted, or the probes were "
-             "never in it"
-           : "the file has counters of probes and no notes: its sections that are not loaded were "
-             "deleted");
+      "notes-stripped", Severity::warning,
+      has_unloaded_sections(file)
+          ? "the file has counters of probes and no notes: they were deleted, or the probes were "
+            "never in it"
+          : "the file has counters of probes and no notes: its sections that are not loaded were "
+            "deleted");
   finding.evidence.push_back(
       counters != nullptr ? fmt::format(".probes has {}", plural(counters->size.value, "byte"))
                           : std::string("a symbol NAME_semaphore is defined"));
