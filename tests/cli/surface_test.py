@@ -243,11 +243,11 @@ def conforms(what, value, shape):
 
 ARGUMENT = {"size?": int, "type?": re.compile(r"[suf]\d+\Z"), "operand": str}
 PROBE = {"provider": str, "name": str, "site": HEX, "site_offset?": HEX, "section?": str,
-         "function?": str, "function_offset?": HEX, "location": HEX, "base?": HEX,
+         "function?": str, "function_demangled?": str, "function_offset?": HEX, "location": HEX, "base?": HEX,
          "semaphore?": HEX, "semaphore_undefined?": bool, "sled_of?": HEX,
          "arguments": [ARGUMENT], "arguments_text": str, "note_offset": HEX,
          "kind?": {"nop", "nop5", "nop10", "other", "sled-nop5", "sled-nop10"},
-         "verdict": {"live", "dangling", "ambiguous", "unknown"}, "evidence": [str]}
+         "verdict": {"live", "dangling", "ambiguous", "unknown"}, "evidence": [str], "header?": str}
 LIST_SHAPE = {"schema": {"reprobe.list/1"}, "files": [{
     "path": str, "class": {32, 64}, "order": {"little", "big"}, "machine": str, "type": str,
     "build_id?": re.compile(r"[0-9a-f]{40}\Z"), "probes": [PROBE]}]}
