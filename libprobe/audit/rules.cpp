@@ -30,8 +30,8 @@ Finding ambiguous(const Probe& probe) {
                           "instruction");
   finding.evidence = probe.evidence;
   finding.hint =
-      "link with -Wl,--emit-relocs (lld, bfd) or keep .symtab to decide; reprobe fix "
-      "--remove-ambiguous -p PROVIDER:NAME removes it";
+      "--objects with the inputs of the link, -Wl,--emit-relocs (lld, bfd) or .symtab decide; "
+      "reprobe fix --remove-ambiguous -p PROVIDER:NAME removes it";
   return finding;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/audit/rules_parts.hpp"
 #include "libprobe/elf/payload.hpp"
 #include "libprobe/notes/legacy.hpp"
@@ -131,13 +132,32 @@ void notes_stripped(const ElfFile& file, const ProbeFile& probes, std::vector<Fi
   out.push_back(std::move(finding));
 }
 
+// Gives whether it is so.
+bool other_section(const ElfFile& file, std::vector<Finding>& out) {
+  const auto probes = read_other_sections(file);
+  if (!probes) return false;
+  const std::uint32_t index = probes->probes.front().note.section;
+  Finding finding =
+      about_file("other-section", Severity::error,
+                 fmt::format("the notes of {} do not stand in a section {}: no tracer finds them",
+                             plural(probes->probes.size(), "probe"), kStapsdtSection));
+  finding.evidence.push_back(
+      fmt::format("they are in section {}, {}", index, file.section_at(index)->name));
+  finding.hint =
+      "reprobe fix writes them to one; or leave .note.stapsdt out of the linker script's section";
+  out.push_back(std::move(finding));
+  return true;
+}
+
 }  // namespace
 
 void add_file_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out) {
   const std::uint16_t type = file.header().type;
   if (type != ET_EXEC && type != ET_DYN) return;
   if (probes.probes.empty()) {
-    if (!add_lost_notes(file, out)) notes_stripped(file, probes, out);
+    if (!other_section(file, out) && !add_lost_notes(file, out)) {
+      notes_stripped(file, probes, out);
+    }
     return;
   }
   payload(file, out);

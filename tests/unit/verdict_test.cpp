@@ -89,13 +89,25 @@ TEST_CASE("what stands on no nop is dangling only out of order", "[verdict]") {
     program.add(kText + 3, "two");
     CHECK(program.verdicts() == "dlal");
   }
-  SECTION("out of order, code was dropped") {
+  SECTION("out of order, but near: hand-written notes may stand so") {
     program.add(kGone, "far");
     program.add(kText, "one");
     program.add(kText + 3, "two");
     program.add(kText + 1, "odd");
     program.add(kText + 6, "three");
+    CHECK(program.verdicts() == "dllal");
+  }
+  SECTION("out of order and far away, code was dropped") {
+    // The same instructions again, 0x2000 further on.
+    program.code = hex("90 89c0 90 89c0 90") + Bytes(0x2000 - 7, std::byte{0xc3}) + program.code;
+    program.add(kGone, "far");
+    program.add(kText + 0x2000, "one");
+    program.add(kText + 0x2003, "two");
+    program.add(kText + 1, "odd");
+    program.add(kText + 0x2006, "three");
     CHECK(program.verdicts() == "dlldl");
+    program.probes.erase(program.probes.begin());
+    CHECK(program.verdicts() == "llal");
   }
   SECTION("out of order, and nothing shows that code was dropped") {
     program.add(kText, "one");
@@ -113,11 +125,11 @@ TEST_CASE("what stands on no nop is dangling only out of order", "[verdict]") {
     CHECK(program.verdicts() == "daa");
   }
   SECTION("a jump there may be another tool's") {
-    program.code = hex("90 eb00 90 89c0 90 c3");
+    program.code = hex("90 eb00 90 89c0 90") + Bytes(0x2000 - 7, std::byte{0xc3}) + program.code;
     program.add(kGone, "far");
-    program.add(kText + 3, "two");
+    program.add(kText + 0x2003, "two");
     program.add(kText + 1, "patched");
-    program.add(kText + 6, "three");
+    program.add(kText + 0x2006, "three");
     CHECK(program.verdicts() == "dlal");
   }
 }
@@ -251,7 +263,7 @@ TEST_CASE("the order of notes", "[verdict]") {
     std::string all;
     for (const NoteOrder order : find_note_order(probes, std::vector<bool>(probes.size()),
                                                  std::vector<DeadRun>(probes.size()))) {
-      all += "?io"[static_cast<int>(order)];
+      all += "?iof"[static_cast<int>(order)];
     }
     return all;
   };
@@ -260,6 +272,7 @@ TEST_CASE("the order of notes", "[verdict]") {
   CHECK(orders({10, 20, 5, 30}) == "iioi");
   CHECK(orders({10, 90, 20, 30}) == "ioii");
   CHECK(orders({20, 10}) == "io");  // what is dropped is too low
+  CHECK(orders({0x5000, 0x5010, 0x1000, 0x5020}) == "iifi");
   CHECK(orders({50, 40, 30, 20, 10}) == "?????");
   CHECK(orders({}).empty());
 }
