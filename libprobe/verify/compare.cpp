@@ -247,7 +247,10 @@ std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
   compare_bytes(before, after, match, options, out);
   compare_sections(before, after, match, out);
   compare_symbols(before, after, match, out);
-  const ProbeFile old = read_probes(before, options.objects), now = read_probes(after);
+  const ProbeFile now = read_probes(after);
+  // Notes that stood in a section of another name stand in .note.stapsdt now.
+  const auto others = now.probes.empty() ? std::nullopt : read_other_sections(before);
+  const ProbeFile old = others ? *others : read_probes(before, options.objects);
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
     compare_restored(read_probes(*options.notes_from), {}, false, now, out);
