@@ -246,7 +246,7 @@ class ReachFinder {
     return false;
   }
 
-  // From there to the return or the jump through a register the address is taken at least twice,
+  // From there to the return, a trap or the jump through a register the address is taken at least twice,
   // and nothing is read but a pointer elsewhere.
   bool only_compares(VirtAddr at, VirtAddr address, std::set<std::uint64_t>& passed) const {
     constexpr unsigned kMost = 24;
@@ -263,7 +263,7 @@ class ReachFinder {
       const bool computes = immediate && address_of(*immediate) == address;
       if (computes || put_address(*code) == address) ++taken;
       for (std::uint64_t byte = 0; byte < code->size.value; ++byte) passed.insert(at.value + byte);
-      if (code->flow == ReadFlow::ret) return taken > 1;
+      if (code->flow == ReadFlow::ret || code->flow == ReadFlow::trap) return taken > 1;
       if (code->flow == ReadFlow::indirect_jump)
         return taken > 1 && code->register_at(0).has_value();
       at = code->end();
