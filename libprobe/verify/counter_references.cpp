@@ -334,8 +334,16 @@ class ReachFinder {
     // The large code model adds the distance from the GOT.
     const bool wide = code.operation == Operation::mov && code.size.value == 10;
     for (const std::uint64_t got : wide ? got_ : std::vector<std::uint64_t>{}) {
-      for (const std::size_t counter : counters_in(VirtAddr{got + value}, 1))
-        unknown(counter, code.address, "its distance from the GOT is taken");
+      const VirtAddr target{got + value};
+      const auto slot = slots_.find(target.value);
+      if (slot != slots_.end()) unknown(slot->second, code.address, "its slot's distance is taken");
+      for (const std::size_t counter : counters_in(target, 1)) {
+        if (counters_[counter] == target) {
+          out_.operands.push_back({code, counter, true, VirtAddr{got}});
+        } else {
+          unknown(counter, code.address, "its distance from the GOT is taken");
+        }
+      }
     }
   }
 
@@ -344,7 +352,7 @@ class ReachFinder {
     const bool exact = !address || !code.memory || slots_.contains(code.memory->address->value) ||
                        code.memory->address == counters_[counter];
     if (!exact) return unknown(counter, code.address, "the address of a counter's middle");
-    out_.operands.push_back({code, counter, address});
+    out_.operands.push_back({code, counter, address, {}});
   }
 
   const ElfFile& file_;
