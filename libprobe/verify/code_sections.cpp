@@ -9,7 +9,7 @@
 
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/plan/undo.hpp"
-#include "libprobe/verify/compare_unwind.hpp"
+#include "libprobe/verify/compare_debug_frame.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -128,8 +128,7 @@ class SectionComparer {
 
   void compare_records(const Section& old, const Section& now) {
     if (!begins_with(old, now)) return report(old, "the old records are not kept");
-    compare_debug_frame(before_, after_, FileOffset{now.offset.value + old.size.value},
-                        Size{now.size.value - old.size.value}, out_);
+    compare_debug_frame(before_, after_, now, old.size, out_);
   }
 
   bool may_be_new(const Section& now) {
@@ -142,7 +141,7 @@ class SectionComparer {
         return false;
       }
       if (now.name == kDebugFrame) {
-        compare_debug_frame(before_, after_, now.offset, now.size, out_);
+        compare_debug_frame(before_, after_, now, Size{0}, out_);
       }
       return true;
     }
