@@ -44,6 +44,7 @@ class SectionComparer {
     if (before_.header().shstrndx != after_.header().shstrndx) {
       return report(Section{}, "the section names are another section");
     }
+    compare_first();
     for (const Section& old : before_.sections()) {
       const Section* now = after_.section_at(old.index);
       if (now == nullptr) {
@@ -68,6 +69,14 @@ class SectionComparer {
     out_.push_back(
         verify_finding("verify-section", fmt::format("section {} {} at {:#x}: {}", section.index,
                                                      section.name, section.addr.value, what)));
+  }
+
+  // The header 0 belongs to no section: it is not read further than its size, link and info.
+  void compare_first() {
+    const Size size{before_.header().shentsize};
+    const auto a = before_.source().slice(before_.header().shoff, size, "section header 0");
+    const auto b = after_.source().slice(after_.header().shoff, size, "section header 0");
+    if (!a || !b || !std::ranges::equal(*a, *b)) report(Section{}, "is not what it was");
   }
 
   void compare(const Section& old, const Section& now) {

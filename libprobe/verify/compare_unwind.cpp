@@ -78,6 +78,7 @@ class Frames {
 struct Covered {
   std::uint64_t begin{}, end{};
   VirtAddr fde;
+  bool fits{};  // the record begins where the entry says, and ends before the next one
 };
 
 class UnwindComparer {
@@ -140,7 +141,8 @@ class UnwindComparer {
       const std::uint64_t size = fde == nullptr ? kEnd : fde->size.value;
       const std::uint64_t begin = entries[i].start.value;
       const std::uint64_t stop = std::min(next, checked_add(begin, size).value_or(kEnd));
-      if (begin < stop) result.push_back({begin, stop, entries[i].fde});
+      const bool fits = fde != nullptr && fde->start == entries[i].start && size <= next - begin;
+      if (begin < stop) result.push_back({begin, stop, entries[i].fde, fits});
     }
     return result;
   }
@@ -172,6 +174,9 @@ class UnwindComparer {
   bool compare_piece(std::uint64_t begin, std::uint64_t end, const Covered* old,
                      const Covered* now) {
     if (old == nullptr && now == nullptr) return true;
+    if (now != nullptr && !now->fits && (old == nullptr || old->fde != now->fde)) {
+      return differs(begin, "an FDE is found that begins or ends elsewhere");
+    }
     const auto pieces = image_.pieces();
     auto piece = std::ranges::upper_bound(pieces, begin, {}, &MappedPiece::end);
     for (; piece != pieces.end() && piece->begin < end; ++piece) {
@@ -251,6 +256,12 @@ std::optional<Range> compare_unwind(const ElfFile& before, const ElfFile& after,
   if (!old || !now || !image || !now->table) {
     out.push_back(verify_finding("verify-unwind", "the unwind tables cannot be read"));
     return std::nullopt;
+  }
+  // What a search without the table would walk.
+  if (old->eh_frame != now->eh_frame) {
+    out.push_back(verify_finding(
+        "verify-unwind",
+        fmt::format(".eh_frame_hdr at {:#x} leads to another .eh_frame", new_header->vaddr.value)));
   }
   UnwindComparer(before, after, std::move(*image), out).run(old->entries, now->entries);
   if (!stays) return std::nullopt;
