@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/compare_guards.hpp"
+#include "libprobe/verify/compare_payload.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
@@ -55,17 +59,21 @@ void add_counters(const ElfFile& file, std::vector<std::string>& names) {
 
 }  // namespace
 
-Result<std::vector<Finding>> find_differences(const ElfFile& before,
+Result<std::vector<Finding>> find_differences(const ElfFile& whole_before,
                                               const std::filesystem::path& before_path,
                                               const std::filesystem::path& after,
                                               const CheckOptions& check, const Terminal& terminal) {
   auto source = map_input(after.string());
   if (!source) return tl::unexpected(source.error());
   const std::uint64_t size = (*source)->size();
-  const auto result = open_elf(std::move(*source));
-  if (!result) return tl::unexpected(result.error());
+  const auto whole_after = open_elf(std::move(*source));
+  if (!whole_after) return tl::unexpected(whole_after.error());
+  PayloadComparison payload = compare_payload(whole_before, *whole_after, check.ignored_payload);
+  const ElfFile& before = payload.before ? *payload.before : whole_before;
+  const ElfFile* result = payload.after ? &*payload.after : &*whole_after;
   Comparison compared = compare_as(before, *result, check.options);
   std::vector<Finding>& findings = compared.findings;
+  std::ranges::move(payload.findings, std::back_inserter(findings));
   if (findings.empty()) {
     terminal.detail(fmt::format("proven to be what {} makes", to_string(compared.command)));
   }

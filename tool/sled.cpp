@@ -8,6 +8,7 @@
 #include <map>
 
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/elf/fork_symbols.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
@@ -113,12 +114,12 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
 }
 
 Result<int> undo_file(const SledCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const auto plan = plan_undo(input->file);
   if (!plan) return tl::unexpected(plan.error());
   // plan_undo() has compared the SHA-256 of what it gives.
-  const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
+  const auto written = write_output(options, *plan, *input, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     Json j = plan_head(options, *plan);
@@ -130,16 +131,33 @@ Result<int> undo_file(const SledCommandOptions& options, const Terminal& termina
   return kDone;
 }
 
+// What rules.md says of nop5-fork.
+Result<void> check_forks(const SledCommandOptions& options, const ElfFile& file) {
+  if (options.kind != SledKind::nop5 || options.allow_fork) return {};
+  const std::vector<std::string> how = fork_symbols(file);
+  if (how.empty()) return {};
+  return fail(
+      ErrorCode::refused, "--kind=nop5",
+      fmt::format("nop5-fork: the program forks (it takes {}): traced on Linux 6.17 to 7.1, "
+                  "its children die where they pass a probe",
+                  fmt::join(how, ", ")),
+      "--kind=nop10, or --allow-fork where no child passes a probe");
+}
+
 Result<int> sled_file(const SledCommandOptions& options, const Terminal& terminal) {
   // read -> flow -> plan: nothing is written yet.
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
+  if (auto allowed = check_forks(options, input->file); !allowed) {
+    return tl::unexpected(allowed.error());
+  }
   const ProbeFile probes = read_probes(input->file);
   const SledOptions sled_options{
       .kind = options.kind, .guard = options.guard, .selected = selection(options.common)};
   const auto result = plan_sleds(input->file, probes, sled_options);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
+  warn_of_patchelf(options.file, input->file, result->plan, terminal);
   // apply -> verify -> commit.
   const CheckOptions check{.options = {.command = RewriteCommand::sled},
                            .second_opinion = options.second_opinion};

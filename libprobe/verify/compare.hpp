@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "libprobe/audit/link_objects.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
 
@@ -46,6 +47,7 @@ struct CompareOptions {
   const ElfFile* notes_from{};
   bool allow_respelled{};  // --respell was asked for
   const ComparedElsewhere* elsewhere{};
+  const LinkObjects* objects{};  // --objects: what proves more of the input's notes
 };
 
 struct Comparison {
