@@ -339,7 +339,8 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
   // apply -> verify -> commit: the result is checked before it takes the file's place.
-  const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
+  const CheckOptions check{.options = {.command = RewriteCommand::fix,
+                                       .allow_removed_ambiguous = options.remove_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = planned->debug ? &*planned->debug : nullptr,
                                        .allow_respelled = options.respell,
