@@ -126,7 +126,7 @@ for linker, flags in LINKERS.items():
             "-Wl,--build-id=sha1", *flags, *more, "demo.c", "-o", program)
         expected, prints, seen = notes(program), output(program), tracers(program)
         # fix may move the base (of lld, which puts it into another segment than the code).
-        t.same(f"{program}: fix", 0, t.run("fix", program, "-o", "whole").code)
+        t.check(f"{program}: fix", t.run("fix", program, "-o", "whole").code in (0, 4))
         fixed = notes("whole")
         t.check(f"{program}: readelf sees the probes", len(expected) == 3, str(expected))
         for strip, strip_command in strips(program):
