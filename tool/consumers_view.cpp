@@ -119,8 +119,8 @@ std::string first_column(const Row& row) {
   return cut(row.name, kProbeWidth - times.size()) + times;
 }
 
-void print_table(std::span<const ConsumerVerdict> verdicts, const ProbeFile& probes, bool limits,
-                 const Terminal& terminal) {
+void print_verdict_table(std::span<const ConsumerVerdict> verdicts, const ProbeFile& probes,
+                         bool limits, const Terminal& terminal) {
   const Table table = table_of(verdicts, limits);
   std::vector<std::string> cells;
   for (const ConsumerVerdict& verdict : verdicts) cells.emplace_back(verdict.consumer);
@@ -217,7 +217,7 @@ void print_consumers(const std::vector<ConsumerVerdict>& verdicts, const ProbeFi
     while (count < rest.size() && (count == 0 || width + 1 + width_of(rest[count]) <= kLine)) {
       width += 1 + width_of(rest[count++]);
     }
-    print_table(rest.first(count), probes, limits, terminal);
+    print_verdict_table(rest.first(count), probes, limits, terminal);
     rest = rest.subspan(count);
   }
   print_reasons(verdicts);

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND",     "PROBE",
                                                  "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
-using Row = std::array<std::string, kColumns.size()>;
+using ListRow = std::array<std::string, kColumns.size()>;
 
 // Of Rust as the source has it; with -v the symbol too.
 std::string function_name(const Probe& probe, bool verbose) {
@@ -46,7 +46,7 @@ std::string function_text(const Probe& probe, bool verbose) {
                      site_in_function(probe).value - function_of(probe)->start.value);
 }
 
-Row row_of(const Probe& probe, bool verbose) {
+ListRow row_of(const Probe& probe, bool verbose) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
@@ -84,7 +84,7 @@ void print_text(const std::string& path, const ElfFile& file, const std::string&
              indexed ? " in the index, none in notes" : "");
   if (!needed_by.empty()) fmt::print("  needed by {}\n", printable(needed_by));
   if (probes.empty()) return;
-  std::vector<Row> rows;
+  std::vector<ListRow> rows;
   rows.reserve(probes.size());
   std::array<std::size_t, kColumns.size()> widths{};
   for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);
@@ -160,7 +160,12 @@ class Lister {
 
   void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
     const auto indexed = read_index_probes(file);
-    const ProbeFile read = indexed ? *indexed : read_probes(file, &objects_);
+    const auto others = indexed ? std::nullopt : read_other_sections(file);
+    const ProbeFile read = indexed ? *indexed : others ? *others : read_probes(file, &objects_);
+    if (others) {
+      terminal_.warning(path +
+                        ": the notes are not in a section .note.stapsdt: no tracer finds them");
+    }
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);

@@ -7,6 +7,7 @@
 #include "libprobe/error.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/sled/sled.hpp"
+#include "libprobe/verify/compare.hpp"
 #include "tool/terminal.hpp"
 
 namespace reprobe {
@@ -86,6 +87,8 @@ enum class GuardsCommand { site, on, restore };
 struct GuardsCommandOptions : WriteOptions {
   CommonOptions common;
   GuardsCommand to{GuardsCommand::site};
+  std::vector<std::string> with;  // other files that may refer to the counters
+  bool allow_exported{};
 };
 
 struct RelativizeCommandOptions : WriteOptions {
@@ -94,6 +97,7 @@ struct RelativizeCommandOptions : WriteOptions {
 
 struct VerifyOptions {
   CommonOptions common;
+  std::optional<RewriteCommand> command;  // nothing: each is tried
   std::string before;
   std::string after;
   std::string from_debug;

@@ -16,7 +16,7 @@
 namespace reprobe {
 namespace {
 
-constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kDecimals = "0123456789";
 
 struct Piece {
   std::string blanks;  // before it
@@ -57,7 +57,7 @@ unsigned register_size(std::string_view name) {
   }
   if (name.size() == 3 && name[2] == 'l' && classic(name.substr(0, 2)) && name[1] != 'x') return 1;
   if (name.size() < 2 || name[0] != 'r') return 0;
-  const std::size_t digits = name.find_first_not_of(kDigits, 1);
+  const std::size_t digits = name.find_first_not_of(kDecimals, 1);
   const std::string_view number = name.substr(1, std::min(digits, name.size()) - 1);
   unsigned value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
@@ -74,7 +74,7 @@ unsigned register_size(std::string_view name) {
 std::optional<std::int64_t> take_number(std::string_view& text) {
   const bool hex = text.starts_with("0x") || text.starts_with("0X");
   if (hex) text.remove_prefix(2);
-  if (!hex && text.size() > 1 && text[0] == '0' && kDigits.find(text[1]) != kDigits.npos) {
+  if (!hex && text.size() > 1 && text[0] == '0' && kDecimals.find(text[1]) != kDecimals.npos) {
     return std::nullopt;
   }
   std::uint64_t value = 0;
@@ -110,7 +110,7 @@ std::optional<std::int64_t> sum_of(std::string_view text) {
 
 bool is_plain(std::string_view number) {
   if (number.starts_with('-')) number.remove_prefix(1);
-  return number.find_first_not_of(kDigits) == number.npos;
+  return number.find_first_not_of(kDecimals) == number.npos;
 }
 
 // "(%base)", "(%base,%index)" or "(%base,%index,scale)".

@@ -11,6 +11,7 @@
 #include "libprobe/tracers/x86_registers.hpp"
 
 namespace reprobe::consumers {
+namespace as_bcc {
 namespace {
 
 bool usual_size(long size) {
@@ -187,9 +188,10 @@ std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine,
 }
 
 }  // namespace
+}  // namespace as_bcc
 
 std::optional<ArgumentFault> bcc_arguments(std::string_view text, std::uint16_t machine) {
-  return check(text, machine, true);
+  return as_bcc::check(text, machine, true);
 }
 
 namespace {
@@ -213,7 +215,7 @@ std::size_t most_arguments(std::uint16_t machine) {
 }  // namespace
 
 std::optional<ArgumentFault> bpftrace_0_17_arguments(std::string_view text, std::uint16_t machine) {
-  if (const auto fault = check(text, machine, false)) return fault;
+  if (const auto fault = as_bcc::check(text, machine, false)) return fault;
   const auto arguments = parse_arguments(text, machine);
   const std::size_t most = most_arguments(machine);
   if (arguments.size() <= most) return std::nullopt;

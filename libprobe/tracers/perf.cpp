@@ -10,6 +10,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_perf {
 namespace {
 
 // lsdir_bid_tail_filter() of build-id.c, SBUILD_ID_MIN_SIZE: what it does not take is not listed.
@@ -168,23 +169,24 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Counters& co
 }
 
 }  // namespace
+}  // namespace as_perf
 
 void perf(const Facts& facts, Report& report) {
-  Reading reading = read(facts);
-  if (stops(facts, reading)) {
+  Reading reading = as_perf::read(facts);
+  if (as_perf::stops(facts, reading)) {
     reading.refuse(reason::argument_stops_scan);
-  } else if (last_repeats(facts, reading)) {
+  } else if (as_perf::last_repeats(facts, reading)) {
     reading.refuse(reason::last_repeats);
-  } else if (has_refused_name(facts, reading)) {
+  } else if (as_perf::has_refused_name(facts, reading)) {
     reading.refuse(reason::name_not_c);
   }
   reading.tell(report);
   Counters counters;
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, counters, report);
+    if (const Seen* seen = reading.seen(i)) as_perf::check(facts, i, *seen, counters, report);
   }
   for (std::size_t group = 0; group < facts.groups.size(); ++group) {
-    if (!arguments_differ(facts, reading, group)) continue;
+    if (!as_perf::arguments_differ(facts, reading, group)) continue;
     for (const std::size_t probe : facts.groups[group]) {
       if (reading.seen(probe) == nullptr) continue;
       report.fails(probe, Step::attach, reason::arguments_differ);

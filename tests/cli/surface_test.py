@@ -29,16 +29,16 @@ OUTPUT = ["--json", "-p,--probe", "-q,--quiet", "-v,--verbose", "--color"]
 IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks", "--drop-signature",
             "--drop-verity", "--payload", "FILE"]
 OPTIONS = {
-    "list": [*OUTPUT, "--deps", "--root", "--pid", "--objects", "--as", "FILE"],
-    "audit": [*OUTPUT, "--sarif", "--consumers", "--kernel", "--pid", "--objects", "PATH"],
+    "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
+    "audit": [*OUTPUT, "--sarif", "--consumers", "--kernel", "--objects", "--pid", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
-            "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--second-opinion", "--objects"],
+            "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--allow-fork", "--undo", "--second-opinion"],
-    "guards": [*OUTPUT, *IN_PLACE, "--to", "--second-opinion"],
+    "guards": [*OUTPUT, *IN_PLACE, "--to", "--with", "--allow-exported", "--second-opinion"],
     "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
-    "verify": [*OUTPUT, "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
-               "--second-opinion", "--payload", "--objects", "BEFORE", "AFTER"]}
+    "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--from-debug",
+               "--new-build-id", "--payload", "--objects", "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
     for flag in ["--help", "-h"]:
         found = t.run(command, flag)
@@ -158,6 +158,7 @@ t.same("verify of the same", Result(0, VERIFIED, ""), t.run("verify", "dead", "d
 
 write("other-code", poked(GOOD, "code.two.site", 0x91))
 t.same("verify of other code", Result(1, """\
+verify-image: the loaded byte at 0x191 is another; expected 0x90, found 0x91
 verify-bytes: the byte at 0x191 is outside the notes; expected 0x90, found 0x91
 """, ""), t.run("verify", "--second-opinion=never", "good", "other-code"))
 found = t.run("verify", "good", "dead")

@@ -10,7 +10,7 @@
 namespace reprobe {
 namespace {
 
-tl::unexpected<Error> refuse(std::string why, std::string hint = "run reprobe fix first") {
+tl::unexpected<Error> refuse_notes(std::string why, std::string hint = "run reprobe fix first") {
   return fail(ErrorCode::refused, std::string(kStapsdtSection), std::move(why), std::move(hint));
 }
 
@@ -37,8 +37,9 @@ Result<ProbeFile> moved_probes(const ProbeFile& probes,
 Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probes) {
   for (const Section& section : file.sections()) {
     if (section.holds_relocations() && !section.allocated()) {
-      return refuse("the file keeps the relocations of its link, which sleds would contradict",
-                    "link without --emit-relocs, or strip the relocations");
+      return refuse_notes(
+          "the file keeps the relocations of its link, which sleds would contradict",
+          "link without --emit-relocs, or strip the relocations");
     }
   }
   return plain_notes(file, probes);
@@ -55,7 +56,8 @@ Result<void> move_base(Plan& plan, SectionTable& headers, const ElfFile& file,
   const Section* base = file.section(kBaseSection);
   if (base == nullptr) return fail(ErrorCode::internal, "", "no base to move");
   if (names_loaded_symbol(file, base->index)) {
-    return refuse("a loaded symbol belongs to .stapsdt.base, which must follow the sleds", "");
+    return refuse_notes("a loaded symbol belongs to .stapsdt.base, which must follow the sleds",
+                        "");
   }
   const std::string why = ".stapsdt.base has the sleds' distance between address and offset";
   if (auto done = move_symbols(plan, file, *base, place.address, why); !done) return done;
