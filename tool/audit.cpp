@@ -158,6 +158,11 @@ class Audit {
     // In any case: there are rules about probes that were deleted.
     std::ranges::copy_if(audit(*file, probes, kernels_), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
+    if (needs_base()) {
+      for (Finding& finding : result.findings) {
+        if (finding.rule == "base-missing") finding.severity = Severity::error;
+      }
+    }
     std::ranges::copy_if(audit_legacy(legacy), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
     // No file has both: one list or the other is empty.
@@ -191,6 +196,13 @@ class Audit {
     }
     if (std::ranges::find(chosen, true) == chosen.end()) return {};
     return consumer_verdicts(file, probes, options_.consumers, chosen);
+  }
+
+  // These refuse a file without .stapsdt.base as a whole (docs/consumers.md).
+  bool needs_base() const {
+    return std::ranges::any_of(options_.consumers, [](const std::string& name) {
+      return name == "otel" || name == "gadget";
+    });
   }
 
   // -p narrows findings about probes; those about the file stay.

@@ -101,7 +101,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
   auto* from_debug = command
                          .add_option("--from-debug", options.from_debug,
                                      "bring back the notes that a strip deleted, from the separate "
-                                     "debug file or the unstripped twin")
+                                     "debug file or the unstripped twin; auto: the one that the "
+                                     "build-id, .gnu_debuglink or debuginfod-find leads to")
                          ->type_name("DEBUG");
   add_objects(command, options.objects)->excludes(from_debug);
   for (const char* other :

@@ -11,7 +11,9 @@
 #include <string_view>
 
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/audit/rules.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/notes/legacy.hpp"
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
@@ -19,6 +21,7 @@
 #include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/legacy/upgrade.hpp"
 #include "tool/check.hpp"
+#include "tool/debug_file.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
@@ -186,6 +189,16 @@ void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes,
   }
 }
 
+// Probes behind such a counter never fire, whatever their notes say.
+void refuse_dead_counters(FixPlan& fix, const ElfFile& file, const ProbeFile& probes) {
+  for (const Finding& finding : counters_beyond_repair(file, probes)) {
+    const std::optional<VirtAddr> site =
+        finding.site ? std::optional(VirtAddr{*finding.site}) : std::nullopt;
+    fix.refused.push_back({finding.provider, finding.name, site, std::string(kProbesSection),
+                           fmt::format("{}: {}; {}", finding.rule, finding.message, finding.hint)});
+  }
+}
+
 // The notes of the debug file take the place of the file's own.
 Result<Planned> plan_from_debug_file(const FixCommandOptions& options, Input input) {
   auto source = map_input(options.from_debug);
@@ -258,6 +271,7 @@ Result<Planned> plan_notes(const FixCommandOptions& options, const LinkObjects& 
   // -p narrows the work to some probes; what is wrong with others is not asked.
   if (options.common.patterns.empty()) {
     refuse_the_rest(*fix, file, probes, *choice);
+    if (options.only.empty()) refuse_dead_counters(*fix, file, probes);
   }
   return Planned{std::move(*input), std::move(probes), std::move(*fix), std::nullopt};
 }
@@ -271,7 +285,7 @@ Result<Planned> plan_file(const FixCommandOptions& options, const LinkObjects& o
   if (!index) return tl::unexpected(index.error());
   planned->index = std::move(*index);
   if (planned->index.fate != IndexFate::none) fix.changed_sections.emplace_back(kIndexSection);
-  if (options.new_build_id && !fix.plan.empty()) {
+  if (options.new_build_id && (!fix.plan.empty() || !file.build_id_range())) {
     auto renewed = renew_build_id(fix.plan, file);
     if (!renewed) return tl::unexpected(renewed.error());
     fix.changed_sections.emplace_back(".note.gnu.build-id");
@@ -286,6 +300,18 @@ std::string id_after(const Planned& planned) {
   if (!range || !output) return "";
   const auto file = ElfFile::open(borrowed_source(*output));
   return file ? file->build_id() : "";
+}
+
+// --from-debug=auto: the path in its place.
+Result<FixCommandOptions> with_debug_file(const FixCommandOptions& options) {
+  if (options.from_debug != "auto") return options;
+  const auto input = open_input(options);
+  if (!input) return tl::unexpected(input.error());
+  auto path = find_debug_file(options.file, input->file);
+  if (!path) return tl::unexpected(path.error());
+  FixCommandOptions found = options;
+  found.from_debug = std::move(*path);
+  return found;
 }
 
 Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal) {
@@ -304,7 +330,8 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
   // apply -> verify -> commit: the result is checked before it takes the file's place.
-  const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
+  const CheckOptions check{.options = {.command = RewriteCommand::fix,
+                                       .allow_removed_ambiguous = options.remove_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = planned->debug ? &*planned->debug : nullptr,
                                        .allow_respelled = options.respell,
@@ -343,7 +370,9 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
 
 int run_fix(const FixCommandOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
-  const auto result = fix_file(options, terminal);
+  auto found = with_debug_file(options);
+  if (found && options.from_debug == "auto") terminal.info("debug file: " + found->from_debug);
+  const auto result = found ? fix_file(*found, terminal) : tl::unexpected(found.error());
   if (result) return *result;
   terminal.error(options.file, result.error());
   return exit_code(result.error().code);

@@ -12,7 +12,9 @@
 #include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/legacy_probes.hpp"
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/code/rust_names.hpp"
 #include "libprobe/deps/dependencies.hpp"
+#include "libprobe/probes/note_header.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
@@ -28,15 +30,23 @@ constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND"
                                                  "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
 using ListRow = std::array<std::string, kColumns.size()>;
 
-std::string function_text(const Probe& probe) {
+// Of Rust as the source has it; with -v the symbol too.
+std::string function_name(const Probe& probe, bool verbose) {
+  const std::string& name = function_of(probe)->name;
+  const auto readable = demangle_rust(name);
+  if (!readable) return name;
+  return verbose ? fmt::format("{} [{}]", *readable, name) : *readable;
+}
+
+std::string function_text(const Probe& probe, bool verbose) {
   if (!function_of(probe) || function_of(probe)->name.empty()) {
     return probe.section.empty() ? "-" : fmt::format("({})", probe.section);
   }
-  return fmt::format("{}+{:#x}", function_of(probe)->name,
+  return fmt::format("{}+{:#x}", function_name(probe, verbose),
                      site_in_function(probe).value - function_of(probe)->start.value);
 }
 
-ListRow row_of(const Probe& probe) {
+ListRow row_of(const Probe& probe, bool verbose) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
@@ -44,7 +54,7 @@ ListRow row_of(const Probe& probe) {
           : probe.facts.has_bytes ? site_kind(probe)
                                   : "-",
           printable(fmt::format("{}:{}", probe.note.provider, probe.note.name)),
-          printable(function_text(probe)),
+          printable(function_text(probe, verbose)),
           semaphore                        ? hex(probe.semaphore.value)
           : probe.note.semaphore_undefined ? "undefined"
                                            : "-",
@@ -64,7 +74,8 @@ Style verdict_style(Verdict verdict) {
 // `needed_by`: the file through which a dependency came; "" for a file that was named. `indexed`:
 // the notes are gone.
 void print_text(const std::string& path, const ElfFile& file, const std::string& needed_by,
-                const std::vector<const Probe*>& probes, bool indexed, const Terminal& terminal) {
+                const std::vector<const Probe*>& probes, bool indexed, bool verbose,
+                const Terminal& terminal) {
   const ElfHeader& header = file.header();
   fmt::print("{}: {} {}-endian {} {}, {} probe{}{}\n", terminal.out(Style::bold, printable(path)),
              header.is64 ? "ELF64" : "ELF32",
@@ -78,7 +89,7 @@ void print_text(const std::string& path, const ElfFile& file, const std::string&
   std::array<std::size_t, kColumns.size()> widths{};
   for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);
   for (const Probe* probe : probes) {
-    rows.push_back(row_of(*probe));
+    rows.push_back(row_of(*probe, verbose));
     for (std::size_t c = 0; c < kColumns.size(); ++c) {
       widths[c] = std::max(widths[c], width_of(rows.back()[c]));
     }
@@ -171,6 +182,14 @@ class Lister {
     const auto form = attach_form(options_.as);
     if (options_.common.json) {
       files_.push_back(file_json(path, file, probes));
+      // The records that follow the notes were written by SystemTap's header of old.
+      Json& listed = files_.back()["probes"];
+      const std::vector<std::string_view> headers = note_headers(file, read);
+      for (std::size_t i = 0, shown = 0; i < read.probes.size(); ++i) {
+        if (!selected(options_.common.patterns, read.probes[i].note)) continue;
+        if (!headers[i].empty()) listed[shown]["header"] = headers[i];
+        ++shown;
+      }
       if (form) files_.back()["attach"] = attach_json(path, file, probes, *form);
       if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
       if (indexed) files_.back()["source"] = "index";
@@ -178,7 +197,8 @@ class Lister {
       print_attach_lines(path, file, probes, *form, terminal_);
     } else {
       if (!first_) fmt::print("\n");
-      print_text(path, file, needed_by, probes, indexed.has_value(), terminal_);
+      print_text(path, file, needed_by, probes, indexed.has_value(), options_.common.verbose,
+                 terminal_);
     }
     first_ = false;
   }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/elf/header_room.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "tool/elf_input.hpp"
 
 namespace reprobe {
@@ -111,6 +113,17 @@ Json index_json(const RenewedIndex& index) {
       return {{"fate", "emptied"}, {"reason", index.why}};
   }
   return nullptr;
+}
+
+void warn_of_patchelf(const std::string& path, const ElfFile& file, const Plan& plan,
+                      const Terminal& terminal) {
+  if (plan.empty() || is_overwritten_by_patchelf(file)) return;
+  const auto after = ElfFile::open(planned_source(file.source(), plan));
+  if (!after || !is_overwritten_by_patchelf(*after)) return;
+  terminal.warning(
+      path +
+      ": the program headers have no room to grow any more: patchelf (--set-rpath, --add-needed) "
+      "would overwrite what stands behind them, so run it before reprobe");
 }
 
 void print_edits(const Plan& plan) {

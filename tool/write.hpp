@@ -54,6 +54,10 @@ void say_index(const std::string& path, const RenewedIndex& index, const Termina
 // The `index` of a plan's JSON: what became of the file's index; null where it has none.
 [[nodiscard]] Json index_json(const RenewedIndex& index);
 
+// Warns where the plan gives the file headers that patchelf would overwrite the file with.
+void warn_of_patchelf(const std::string& path, const ElfFile& file, const Plan& plan,
+                      const Terminal& terminal);
+
 // Of --dry-run: a line for each edit and for what is appended.
 void print_edits(const Plan& plan);
 

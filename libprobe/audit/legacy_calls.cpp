@@ -17,7 +17,7 @@ namespace reprobe {
 namespace {
 
 constexpr unsigned kRsi = 6, kRdi = 7;
-constexpr std::uint64_t kCallSize = 5;
+constexpr std::uint64_t kCallSize = 5, kSlotCallSize = 6;
 constexpr std::uint64_t kLongestName = 4096;
 constexpr Size kStub{16};
 constexpr std::uint32_t R_X86_64_GLOB_DAT = 6, R_X86_64_JUMP_SLOT = 7;
@@ -28,7 +28,14 @@ constexpr std::size_t kMostSteps = 4096;
 constexpr std::array<std::uint64_t, 2> kCallNumbers{0x6c, 0xbead};
 constexpr std::array kCallForms{LegacyForm::kprobe1, LegacyForm::utrace1, LegacyForm::kprobe2};
 
-// call rel32 at any offset of executable bytes, whose target is syscall().
+// ff 15: call *disp32(%rip)
+bool is_slot_call(ByteView bytes) {
+  return bytes.size() >= kSlotCallSize && bytes[0] == std::byte{0xff} &&
+         bytes[1] == std::byte{0x15};
+}
+
+// call rel32 at any offset of executable bytes, whose target is syscall(), and call *slot(%rip) of
+// code that was compiled with -fno-plt.
 std::vector<VirtAddr> possible_calls(const ElfFile& file, const SyscallTargets& targets) {
   constexpr std::byte kCall{0xe8};
   std::vector<VirtAddr> found;
@@ -37,12 +44,14 @@ std::vector<VirtAddr> possible_calls(const ElfFile& file, const SyscallTargets& 
     const auto bytes = file.contents(section);
     if (!bytes) continue;
     for (std::size_t i = 0; i + kCallSize <= bytes->size(); ++i) {
-      if ((*bytes)[i] != kCall) continue;
-      const auto distance = static_cast<std::int32_t>(
-          static_cast<std::uint32_t>(load_uint(*bytes, i + 1, 4, std::endian::little)));
+      const bool direct = (*bytes)[i] == kCall;
+      if (!direct && !is_slot_call(bytes->subspan(i))) continue;
+      const std::uint64_t size = direct ? kCallSize : kSlotCallSize;
+      const auto distance = static_cast<std::int32_t>(static_cast<std::uint32_t>(
+          load_uint(*bytes, i + static_cast<std::size_t>(size) - 4, 4, std::endian::little)));
       const std::uint64_t at = section.addr.value + i;
-      const VirtAddr target{at + kCallSize + static_cast<std::uint64_t>(std::int64_t{distance})};
-      if (targets.has(target)) found.push_back(VirtAddr{at});
+      const VirtAddr target{at + size + static_cast<std::uint64_t>(std::int64_t{distance})};
+      if (direct ? targets.has(target) : targets.has_slot(target)) found.push_back(VirtAddr{at});
     }
   }
   std::ranges::sort(found);
@@ -97,7 +106,9 @@ bool sets_rax(const CodeInstruction& code) {
                       e.mod == 3 && e.reg == kRax && e.rm == kRax && e.has_modrm();
   const bool setcc =
       e.map == OpcodeMap::map_0f && e.opcode >= 0x90 && e.opcode <= 0x9f && e.mod == 3;
-  return zeroes || setcc;
+  // clang counts the vector registers of a call with variable arguments so: mov $1,%al
+  const bool byte = e.map == OpcodeMap::one_byte && e.opcode == 0xb0;
+  return zeroes || setcc || byte;
 }
 
 class CallReader {
@@ -126,7 +137,7 @@ class CallReader {
   void read(const FunctionFlow& flow, OriginFinder& origins, const std::vector<bool>& reached,
             VirtAddr site) {
     const CodeInstruction* call = flow.at(site);
-    if (call == nullptr || call->kind != InstructionKind::call) return;  // bytes of another one
+    if (call == nullptr || legacy_call_size(*call) == 0) return;  // bytes of another one
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto magic = constant(origins, at, kRdx);
     const auto form = magic ? form_of_magic(*magic) : std::nullopt;
@@ -144,7 +155,7 @@ class CallReader {
     const auto record = record_of(*form, name);
     if (!record) return refuse(site, name, "no record, or several that differ, have the name");
     if (!flow.complete) return refuse(site, name, flow.why_incomplete);
-    if (call->size.value != kCallSize || flow.target_between(call->address, call->end())) {
+    if (flow.target_between(call->address, call->end())) {
       return refuse(site, name, "the call may be entered in its middle");
     }
     if (!reached[at]) return refuse(site, name, "nothing leads to the call");
@@ -204,6 +215,17 @@ class CallReader {
 };
 
 }  // namespace
+
+std::uint64_t legacy_call_size(const CodeInstruction& code) {
+  const bool direct = code.kind == InstructionKind::call && code.size.value == kCallSize;
+  const bool by_slot = code.kind == InstructionKind::indirect_call && code.rip_target &&
+                       code.size.value == kSlotCallSize;
+  return direct || by_slot ? code.size.value : 0;
+}
+
+bool SyscallTargets::has_slot(VirtAddr slot) const {
+  return std::ranges::binary_search(slots_, slot);
+}
 
 SyscallTargets::SyscallTargets(const ElfFile& file) : file_(file) {
   constexpr std::string_view kName = "syscall";

@@ -24,7 +24,7 @@ constexpr std::uint64_t kEnoughBytes = 16;
 // What remembering one place costs, beside comparing its bytes.
 constexpr std::uint64_t kPerPlace = 256;
 // Names longer than this are not looked for: in a hostile file each may be the rest of one string.
-constexpr std::size_t kLongestSymbol = 1024;
+constexpr std::size_t kLongestMember = 1024;
 
 using Gaps = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 
@@ -67,7 +67,7 @@ void read_functions(LinkObject& object) {
         continue;
       const std::string_view name = table->name(symbol);
       const bool shared = (code->second.section->flags & SHF_GROUP) != 0;
-      if (!shared && !name.empty() && name.size() <= kLongestSymbol)
+      if (!shared && !name.empty() && name.size() <= kLongestMember)
         code->second.functions.emplace_back(name, symbol.value.value);
     }
   }
@@ -107,7 +107,7 @@ std::string key_of(const Note& note) {
   return note.provider + '\0' + note.name + '\0' + note.arguments;
 }
 
-struct ObjectPlace {
+struct SectionPlace {
   const LinkObject* object{};
   std::size_t note{};
 };
@@ -163,14 +163,14 @@ class Matcher {
         const Symbol symbol = table->at(i);
         if (symbol.type != STT_FUNC || !symbol.in_section()) continue;
         const std::string_view name = table->name(symbol);
-        if (name.size() <= kLongestSymbol) symbols_.emplace(name, symbol.value.value);
+        if (name.size() <= kLongestMember) symbols_.emplace(name, symbol.value.value);
       }
     }
   }
 
   // --- Live: the code that the object's note points at stands where the note says ---
 
-  void find_live(const ObjectPlace& place) {
+  void find_live(const SectionPlace& place) {
     const Note& own = place.object->notes[place.note];
     const auto code = place.object->code.find(own.location_section);
     const auto same = by_key_.find(key_of(own));

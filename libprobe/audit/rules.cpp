@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "libprobe/audit/rules_parts.hpp"
 
@@ -71,6 +73,18 @@ std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes, const K
   findings.insert(findings.end(), probes.scan.findings.begin(), probes.scan.findings.end());
   std::ranges::stable_sort(findings, {}, [](const Finding& f) {
     return std::pair(f.note_offset.has_value(), f.note_offset.value_or(0));
+  });
+  return findings;
+}
+
+std::vector<Finding> counters_beyond_repair(const ElfFile& file, const ProbeFile& probes) {
+  constexpr std::array<std::string_view, 5> kRules{"semaphore-nobits", "semaphore-readonly",
+                                                   "semaphore-executable", "semaphore-odd",
+                                                   "semaphore-relro-page"};
+  std::vector<Finding> findings;
+  rules::add_semaphore_findings(file, probes, findings);
+  std::erase_if(findings, [&](const Finding& finding) {
+    return std::ranges::find(kRules, finding.rule) == kRules.end();
   });
   return findings;
 }

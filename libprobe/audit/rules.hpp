@@ -14,4 +14,9 @@ namespace reprobe {
 [[nodiscard]] std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes,
                                          const Kernels& kernels = {});
 
+// Those about counters that no tracer raises, for causes that only another link or `reprobe guards`
+// can take away.
+[[nodiscard]] std::vector<Finding> counters_beyond_repair(const ElfFile& file,
+                                                          const ProbeFile& probes);
+
 }  // namespace reprobe

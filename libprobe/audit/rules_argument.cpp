@@ -79,9 +79,20 @@ bool not_addressable(const ArgumentPlace& at) {
          operand.find("(,") != std::string_view::npos;
 }
 
+// "[x1, #:lo12:sym]" on Arm, "%lo(sym)(a5)" on RISC-V, "sym@toc@l(9)" on ppc64.
+bool names_symbol_elsewhere(const ArgumentPlace& at) {
+  if (at.argument.kind != Argument::Kind::memory) return false;
+  const std::string_view operand = at.argument.operand;
+  if (at.machine == EM_AARCH64 || at.machine == EM_ARM) return operand.find(':') != operand.npos;
+  const auto open = operand.rfind('(');
+  return open != operand.npos && std::ranges::any_of(operand.substr(0, open), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+         });
+}
+
 // A symbol's address or what is there: "sym(%rip)", "$sym".
 bool names_symbol(const ArgumentPlace& at) {
-  if (!is_x86(at.machine)) return false;
+  if (!is_x86(at.machine)) return names_symbol_elsewhere(at);
   std::string_view text = at.argument.operand;
   const auto open = text.find('(');
   if (text.starts_with('%')) return false;
@@ -151,9 +162,11 @@ constexpr std::array kArgumentRules{
         "an argument is in a register that libbpf and perf cannot read: libbpf refuses the "
         "probe, bcc reads 0 or skips the argument",
         kInteger},
-    ArgumentRule{"argument-operand", Severity::note, not_att,
-                 "an argument is not in AT&T syntax: no tracer is known to read it",
-                 "compile without -masm=intel"},
+    ArgumentRule{
+        "argument-operand", Severity::note, not_att,
+        "an argument is not in AT&T syntax: no tracer is known to read it",
+        "reprobe fix --respell writes registers and addresses in AT&T syntax; compile without "
+        "-masm=intel, in Rust with options(att_syntax)"},
     ArgumentRule{"argument-symbol", Severity::note, names_symbol,
                  "an argument is named by a symbol: libbpf refuses the probe, gdb lists it without "
                  "arguments",

@@ -93,8 +93,25 @@ bool is_perf_word(std::string_view name) {
   return name.find_first_not_of(kModifiers) == std::string_view::npos;
 }
 
+// perf's is_c_func_name().
+bool is_identifier(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return std::ranges::all_of(text, fits) && (text.front() < '0' || text.front() > '9');
+}
+
 void perf_name(const Name& name, std::vector<Finding>& out) {
   const std::string& text = name.front()->note.name;
+  if (!text.empty() &&
+      (!is_identifier(text) || !is_identifier("_" + name.front()->note.provider))) {
+    Finding finding = about(*name.front(), "probe-name-perf", Severity::warning,
+                            "the name is no identifier of C: perf list and perf probe refuse every "
+                            "probe of the file");
+    finding.hint = "name provider and probe with letters, digits and _";
+    out.push_back(std::move(finding));
+    return;
+  }
   if (text.empty() || !is_perf_word(text)) return;
   Finding finding =
       about(*name.front(), "probe-name-perf", Severity::note,

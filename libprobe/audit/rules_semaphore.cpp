@@ -97,10 +97,12 @@ constexpr std::array kCounterRules{
                 [](const SemaphoreFacts& f) { return f.executable; },
                 "the counter's segment is executable: libbpf refuses the probe (ESRCH)", no_detail,
                 "link without -N (--omagic) and without a script that merges code and data"},
-    CounterRule{"semaphore-relro-page", Severity::error,
-                [](const SemaphoreFacts& f) { return f.in_relro || f.mapped_before != nullptr; },
-                "the counter shares its page with what the dynamic linker makes read-only",
-                page_detail, "link with -Wl,-z,separate-loadable-segments (lld, mold)"},
+    CounterRule{
+        "semaphore-relro-page", Severity::error,
+        [](const SemaphoreFacts& f) { return f.in_relro || f.mapped_before != nullptr; },
+        "the counter shares its page with what the dynamic linker makes read-only", page_detail,
+        "link with -Wl,-z,separate-loadable-segments (lld, mold; in Rust -C link-arg=...), or "
+        "reprobe guards --to site: the checks look at the site then"},
     CounterRule{"semaphore-section", Severity::error,
                 [](const SemaphoreFacts& f) { return !f.bcc_finds_it; },
                 "bcc, and bpftrace before 0.25, do not raise the counter: they look for it in the "

@@ -29,12 +29,30 @@ std::optional<unsigned> condition(const X86Encoding& e) {
   return e.opcode & 0xfU;
 }
 
+// May a condition, by its number without the lowest bit, which negates it, be asked where no other
+// flag may be read (Intel SDM volume 2, appendix B, table B-1)?
+bool reads_only(unsigned condition, StatusFlag flag) {
+  constexpr unsigned kBelow = 1, kEqual = 2, kBelowOrEqual = 3;
+  const bool carry = flag == StatusFlag::carry || flag == StatusFlag::carry_and_zero;
+  const bool zero = flag == StatusFlag::zero || flag == StatusFlag::carry_and_zero;
+  switch (condition / 2) {
+    case kBelow:
+      return carry;
+    case kEqual:
+      return zero;
+    case kBelowOrEqual:
+      return carry && zero;
+    default:
+      return false;
+  }
+}
+
 // Does it read another flag?
 bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  const bool zero = flag == StatusFlag::zero;
-  if (const auto cc = condition(e)) return *cc / 2 != (zero ? 2U : 1U);  // e and ne, b and ae
-  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb) return zero;
+  if (const auto cc = condition(e)) return !reads_only(*cc, flag);
+  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb)
+    return flag != StatusFlag::carry && flag != StatusFlag::carry_and_zero;
   if (code.kind == InstructionKind::loop || code.kind == InstructionKind::transaction) return true;
   const bool one_byte = e.map == OpcodeMap::one_byte;
   const bool rotate =

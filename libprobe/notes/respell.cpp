@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "libprobe/elf/constants.hpp"
+#include "libprobe/notes/arguments.hpp"
+#include "libprobe/notes/intel_operand.hpp"
 
 namespace reprobe {
 namespace {
@@ -187,11 +189,33 @@ void widen(std::vector<Piece>& pieces) {
   }
 }
 
+// Operands of Intel syntax have blanks in them, which end an argument elsewhere. The text stays as
+// it is where none can be written otherwise.
+std::string in_att_syntax(std::string_view text, std::uint16_t machine) {
+  std::string result;
+  bool changed = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view piece = first_argument(rest, machine);
+    const auto begin = static_cast<std::size_t>(
+        piece.empty() ? rest.size() : static_cast<std::size_t>(piece.data() - rest.data()));
+    result += rest.substr(0, begin);
+    rest.remove_prefix(begin + piece.size());
+    const std::size_t at = piece.find('@');
+    const std::string_view size = piece.substr(0, at == piece.npos ? 0 : at);
+    const auto att = is_size(size) ? intel_to_att(piece.substr(at + 1), size.back() - '0', machine)
+                                   : std::nullopt;
+    changed = changed || att.has_value();
+    result += att ? fmt::format("{}@{}", size, *att) : std::string(piece);
+  }
+  return changed ? result : std::string(text);
+}
+
 }  // namespace
 
 std::string respell_arguments(std::string_view text, std::uint16_t machine) {
   if (machine != EM_X86_64 && machine != EM_386) return std::string(text);
-  std::vector<Piece> pieces = split(text);
+  const std::string att = in_att_syntax(text, machine);
+  std::vector<Piece> pieces = split(att);
   for (Piece& piece : pieces) piece.text = respell(piece.text);
   widen(pieces);
   std::string result;

@@ -130,6 +130,9 @@ std::optional<ArgumentFault> gdb_arguments(std::string_view text, std::uint16_t 
   TextScan scan(text);
   for (std::size_t number = 1; !scan.done(); ++number) {
     const std::string_view argument = scan.rest();
+    // $_probe_arg0 to $_probe_arg11 are all there are (break-catch-throw.c names them so, too).
+    constexpr std::size_t kMost = 12;
+    if (number > kMost) return ArgumentFault{number, reason::too_many_arguments, argument};
     if (!as_gdb::size(scan)) return ArgumentFault{number, reason::argument_size, argument};
     if (!as_gdb::operand(scan, machine) || (!scan.done() && !is_blank(scan.peek()))) {
       return ArgumentFault{number, operand_reason(argument, machine), argument};

@@ -162,7 +162,7 @@ void bcc(const Facts& facts, Report& report) {
 }
 
 void bpftrace_0_17(const Facts& facts, Report& report) {
-  as_bcc::read_like_bcc(facts, report, bcc_0_26_arguments);
+  as_bcc::read_like_bcc(facts, report, bpftrace_0_17_arguments);
 }
 
 }  // namespace reprobe::consumers

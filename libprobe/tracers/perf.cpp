@@ -71,6 +71,31 @@ bool stops(const Facts& facts, const Reading& reading) {
   return false;
 }
 
+// is_c_func_name() of util.c, which parse_perf_probe_event_name() of probe-event.c asks about both
+// parts of each line of its cache; one that it refuses fails the cache. The group is
+// "sdt_PROVIDER".
+bool is_identifier(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return std::ranges::all_of(text, fits);
+}
+
+// Blanks end a word of the line: what is behind them is read as something else.
+bool is_refused_name(const Note& note) {
+  const std::string_view name(note.name);
+  const std::string_view word = name.substr(0, name.find(' '));
+  const bool digit = !word.empty() && word.front() >= '0' && word.front() <= '9';
+  return !is_identifier(note.provider) || !is_identifier(word) || digit;
+}
+
+bool has_refused_name(const Facts& facts, const Reading& reading) {
+  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
+    if (reading.seen(i) != nullptr && is_refused_name(facts.probes[i].note)) return true;
+  }
+  return false;
+}
+
 // sdt_adjust_loc(): the section's OFFSET, and note.base is an address.
 std::uint64_t site_of(const Facts& facts, const Seen& seen) {
   std::uint64_t offset = seen.location;
@@ -152,6 +177,8 @@ void perf(const Facts& facts, Report& report) {
     reading.refuse(reason::argument_stops_scan);
   } else if (as_perf::last_repeats(facts, reading)) {
     reading.refuse(reason::last_repeats);
+  } else if (as_perf::has_refused_name(facts, reading)) {
+    reading.refuse(reason::name_not_c);
   }
   reading.tell(report);
   Counters counters;

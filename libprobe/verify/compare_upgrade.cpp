@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -23,9 +24,8 @@
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t kCallSize = 5;
-// nop; nopl 0(%rax)
-constexpr std::array<std::uint8_t, kCallSize> kNops{0x90, 0x0f, 0x1f, 0x40, 0x00};
+// nop; nopl 0(%rax); nop: as many bytes as the call had
+constexpr std::array<std::uint8_t, 6> kNops{0x90, 0x0f, 0x1f, 0x40, 0x00, 0x90};
 constexpr unsigned kRsi = 6, kRdi = 7;
 constexpr std::uint64_t kLongestName = 4096;
 
@@ -192,14 +192,15 @@ class UpgradeComparer {
   std::string why_no_call(const FunctionFlow& flow, const ConstantRegisters& registers,
                           const SyscallTargets& targets, VirtAddr site) {
     const CodeInstruction* call = flow.at(site);
-    if (call == nullptr || call->kind != InstructionKind::call || call->size.value != kCallSize ||
-        !call->target || !targets.has(*call->target)) {
-      return "there was no call of syscall()";
-    }
+    const std::uint64_t size = call == nullptr ? 0 : legacy_call_size(*call);
+    const bool calls = size != 0 && (call->target ? targets.has(*call->target)
+                                                  : targets.has_slot(*call->rip_target));
+    if (!calls) return "there was no call of syscall()";
     if (flow.target_between(site, call->end())) return "control may arrive in the call";
-    const ByteView now = after_.bytes_at(site, Size{kCallSize});
+    const ByteView now = after_.bytes_at(site, Size{size});
     const auto equal = [](std::byte a, std::uint8_t b) { return std::to_integer<int>(a) == b; };
-    if (!std::ranges::equal(now, kNops, equal)) return "there are no nops of the call's size";
+    if (!std::ranges::equal(now, std::span(kNops).first(static_cast<std::size_t>(size)), equal))
+      return "there are no nops of the call's size";
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto number = registers.before(at, kRdi), magic = registers.before(at, kRdx),
                name = registers.before(at, kRsi);
@@ -213,7 +214,7 @@ class UpgradeComparer {
     if (end == std::string_view::npos) return "it passed no name";
     passed_[site] = {*form, std::string(text.substr(0, end))};
     if (const auto offset = before_.offset_of(site)) {
-      elsewhere_.bytes.emplace_back(*offset, Size{kCallSize});
+      elsewhere_.bytes.emplace_back(*offset, Size{size});
     }
     return "";
   }
@@ -270,6 +271,7 @@ class UpgradeComparer {
     const auto expected = done ? ElfFile::open(source) : fail(ErrorCode::internal, "", "headers");
     if (!expected) return differs("verify-section", "the section headers cannot be compared");
     CompareOptions options = options_;
+    options.command = RewriteCommand::fix;
     options.elsewhere = &elsewhere_;
     std::ranges::move(compare(*expected, after_, options), std::back_inserter(out_));
   }

@@ -23,6 +23,18 @@ class SiteChecks {
   [[nodiscard]] std::optional<CodeInstruction> decode(VirtAddr at) const;
   [[nodiscard]] bool compares(const CodeInstruction& code, const GuardUse& use,
                               const GuardCounter& counter) const;
+  [[nodiscard]] std::optional<VirtAddr> comparisons(const GuardUse& use,
+                                                    const GuardCounter& counter,
+                                                    const CodeInstruction& first) const;
+  [[nodiscard]] std::optional<Size> compare_size(const GuardUse& use, const GuardCounter& counter,
+                                                 const CodeInstruction& first) const;
+  [[nodiscard]] std::optional<Size> below_or_equal_size(VirtAddr begin, VirtAddr compared) const;
+  [[nodiscard]] static bool sets_register(const CodeInstruction& set,
+                                          const CodeInstruction& extend,
+                                          const CodeInstruction& old);
+  [[nodiscard]] std::optional<Size> load_size_without_flags(const GuardUse& use,
+                                                            const GuardCounter& counter,
+                                                            const CodeInstruction& first) const;
   [[nodiscard]] std::optional<Size> below_size(const GuardUse& use, const GuardCounter& counter,
                                                const CodeInstruction& first) const;
   [[nodiscard]] std::optional<Size> load_size(const GuardUse& use, const GuardCounter& counter,
