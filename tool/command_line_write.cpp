@@ -165,10 +165,12 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
   command.footer(
       "site: code that tests a probe's counter tests the probe's own site instead (x86-64), which "
       "is\n"
-      "no nop while anybody traces it; its notes name no counter any more. Of several sites the\n"
-      "first note's is looked at: trace all of them. on: the counters are 1 from the start, so "
-      "that\n"
-      "the guarded code always runs. restore: the original, byte for byte.\n"
+      "no nop while anybody traces it; its notes name no counter any more. Of several sites all\n"
+      "are looked at where there is room, or the first note's, which the command then says. on: "
+      "the\n"
+      "counters are 1 from the start, so that the guarded code always runs. restore: the "
+      "original,\n"
+      "byte for byte.\n"
       "\n"
       "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (or no check could be rewritten), 5\n"
       "could not be written.\n"
@@ -176,6 +178,7 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       "Examples:\n"
       "  reprobe guards --to site app\n"
       "  reprobe guards --to site --dry-run libfoo.so    # which check, in place or in a stub\n"
+      "  reprobe guards --to site --with app libfoo.so   # app checks no counter of libfoo.so's\n"
       "  reprobe guards --to on -p 'python:*' python3 -o python3.traced\n"
       "  reprobe guards --to restore app");
   add_common(command, options.common);
@@ -187,6 +190,15 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       ->type_name("WHERE")
       ->check(CLI::IsMember(std::vector<std::string>{"site", "on", "restore"}))
       ->required();
+  command
+      .add_option(
+          "--with", options.with,
+          "another file of the program, which may check exported counters; again for more.\n"
+          "Counters that none of them refers to are rewritten though they are exported")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  command.add_flag("--allow-exported", options.allow_exported,
+                   "rewrite checks of exported counters: no other file checks them");
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   add_safety(command, options);
 }

@@ -20,6 +20,7 @@
 #include "libprobe/rewrite/index/from_index.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/legacy/upgrade.hpp"
+#include "libprobe/rewrite/other_section.hpp"
 #include "tool/check.hpp"
 #include "tool/debug_file.hpp"
 #include "tool/elf_input.hpp"
@@ -265,6 +266,14 @@ Result<Planned> plan_notes(const FixCommandOptions& options, const LinkObjects& 
   if (wants_upgrade(options, *choice)) {
     const LegacyProbes legacy = read_legacy(file);
     if (legacy.found()) return plan_upgraded(std::move(*input), legacy, fix_options);
+  }
+  if (probes.probes.empty() && choice->wants(repair::other_section)) {
+    auto others = plan_other_section(file, fix_options);
+    if (!others) return tl::unexpected(others.error());
+    if (*others) {
+      return Planned{std::move(*input), std::move((*others)->probes), std::move((*others)->fix),
+                     std::nullopt};
+    }
   }
   auto fix = plan_fix(file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());

@@ -107,10 +107,9 @@ void say_coverage(const GuardsCommandOptions& options, const ProbeFile& probes,
   for (const GuardCounter& counter : result.counters) {
     if (!counter.reason.empty() || counter.sites.front() == counter.sites.back()) continue;
     const Note& note = note_of(probes, counter);
-    const std::string where =
-        counter.others.empty()
-            ? fmt::format("{:#x} alone", counter.site.value)
-            : fmt::format("all {} of them", counter.others.size() + 1);
+    const std::string where = counter.others.empty()
+                                  ? fmt::format("{:#x} alone", counter.site.value)
+                                  : fmt::format("all {} of them", counter.others.size() + 1);
     terminal.info(fmt::format("{}: {}:{} has several sites; its checks look at {}", options.file,
                               printable(note.provider), printable(note.name), where));
   }
@@ -141,12 +140,28 @@ Result<int> restore(const GuardsCommandOptions& options, const Terminal& termina
   return kDone;
 }
 
+Result<ExportedCounters> exported_counters(const GuardsCommandOptions& options) {
+  ExportedCounters exported{
+      .allowed = options.allow_exported, .with_others = !options.with.empty(), .referred = {}};
+  for (const std::string& path : options.with) {
+    const auto source = map_input(path);
+    if (!source) return tl::unexpected(source.error());
+    const auto other = open_elf(*source);
+    if (!other) return tl::unexpected(other.error());
+    add_referred_names(*other, exported.referred);
+  }
+  return exported;
+}
+
 Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& terminal) {
   const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
+  auto exported = exported_counters(options);
+  if (!exported) return tl::unexpected(exported.error());
   const GuardsOptions guards{.to = options.to == GuardsCommand::on ? GuardsTo::on : GuardsTo::site,
-                             .selected = selection(options.common)};
+                             .selected = selection(options.common),
+                             .exported = std::move(*exported)};
   const auto result = plan_guards(input->file, probes, guards);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);

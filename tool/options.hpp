@@ -87,6 +87,8 @@ enum class GuardsCommand { site, on, restore };
 struct GuardsCommandOptions : WriteOptions {
   CommonOptions common;
   GuardsCommand to{GuardsCommand::site};
+  std::vector<std::string> with;  // other files that may refer to the counters
+  bool allow_exported{};
 };
 
 struct RelativizeCommandOptions : WriteOptions {

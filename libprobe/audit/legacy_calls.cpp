@@ -113,8 +113,9 @@ bool sets_rax(const CodeInstruction& code) {
 
 class CallReader {
  public:
-  CallReader(const ElfFile& file, const LegacyScan& scan, LegacyCalls& out)
-      : file_(file), out_(out) {
+  CallReader(const ElfFile& file, const LegacyScan& scan, const CodeRanges& ranges,
+             LegacyCalls& out)
+      : file_(file), ranges_(ranges), callees_(file, ranges), out_(out) {
     for (std::size_t i = 0; i < scan.records.size(); ++i) {
       const LegacyRecord& record = scan.records[i];
       if (record.is_call()) records_[{record.form, record.name}].push_back(i);
@@ -159,7 +160,8 @@ class CallReader {
       return refuse(site, name, "the call may be entered in its middle");
     }
     if (!reached[at]) return refuse(site, name, "nothing leads to the call");
-    if (result_used(flow, at)) return refuse(site, name, "the call's result may be used");
+    if (result_used(flow, at, ranges_, callees_))
+      return refuse(site, name, "the call's result may be used");
     out_.calls.push_back({site, *record, call_arguments(scan_->records[*record].count)});
   }
 
@@ -209,6 +211,8 @@ class CallReader {
   }
 
   const ElfFile& file_;
+  const CodeRanges& ranges_;
+  Callees callees_;
   const LegacyScan* scan_{};
   LegacyCalls& out_;
   std::map<std::pair<LegacyForm, std::string>, std::vector<std::size_t>> records_;
@@ -300,7 +304,8 @@ bool is_call_number(std::uint64_t number) {
   return std::ranges::find(kCallNumbers, number) != kCallNumbers.end();
 }
 
-bool result_used(const FunctionFlow& flow, std::size_t call) {
+bool result_used(const FunctionFlow& flow, std::size_t call, const CodeRanges& ranges,
+                 Callees& callees) {
   std::vector<std::size_t> open{call + 1};
   std::set<std::size_t> seen;
   while (!open.empty()) {
@@ -310,19 +315,27 @@ bool result_used(const FunctionFlow& flow, std::size_t call) {
     if (seen.size() > kMostSteps) return true;
     const CodeInstruction& code = flow.code[at];
     if (code.opaque) return true;
-    const bool is_call = code.kind == InstructionKind::call;
-    if (is_call || code.kind == InstructionKind::ret || code.kind == InstructionKind::trap ||
+    if (is_any_call(code)) {
+      if ((code.reads & (1U << kRax)) != 0) return true;
+      const CallEffect effect = callees.effect(code);
+      const bool kept = (effect.written & (1U << kRax)) == 0;
+      if (kept && effect.returns) open.push_back(at + 1);
+      continue;
+    }
+    if (code.kind == InstructionKind::ret || code.kind == InstructionKind::trap ||
         sets_rax(code)) {
       continue;
     }
     // A long nop names registers and reads none.
     const bool nop = code.kind == InstructionKind::nop;
     if (!nop && (code.reads & (1U << kRax)) != 0) return true;
-    if (code.kind == InstructionKind::indirect_call) continue;
     if (code.kind == InstructionKind::indirect_jump) return true;
     if (code.target) {
-      const CodeInstruction* target = flow.at(*code.target);
+      const VirtAddr to = *code.target;
+      const CodeInstruction* target = flow.at(to);
       if (target != nullptr) open.push_back(static_cast<std::size_t>(target - flow.code.data()));
+      // A part of the function that stands elsewhere is not followed.
+      if (target == nullptr && !ranges.is_function(to) && !ranges.is_linkage(to)) return true;
     }
     if (!code.ends_block()) open.push_back(at + 1);
   }
@@ -347,9 +360,10 @@ LegacyCalls find_legacy_calls(const ElfFile& file, const LegacyScan& scan) {
   if (targets.empty()) return result;
   const auto sites = possible_calls(file, targets);
   const auto flows = FlowReader::open(file, sites);
-  if (!flows) return result;
+  const auto ranges = CodeRanges::open(file);
+  if (!flows || !ranges) return result;
   TrueBranches branches(file, flows->functions());
-  CallReader reader(file, scan, result);
+  CallReader reader(file, scan, *ranges, result);
   for (std::size_t i = 0; i < sites.size();) {
     auto flow = flows->function_of(sites[i]);
     if (!flow) {

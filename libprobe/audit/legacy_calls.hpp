@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/code/callees.hpp"
 #include "libprobe/code/flow.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/notes/legacy.hpp"
@@ -39,8 +40,10 @@ struct LegacyCalls {
 [[nodiscard]] std::uint64_t legacy_call_size(const CodeInstruction& code);
 
 // May the result of the call, by its index in flow.code, be used? The macros drop it. (Where
-// control leaves the function it is dropped as well: nobody passes on the result of a probe.)
-[[nodiscard]] bool result_used(const FunctionFlow& flow, std::size_t call);
+// control leaves the function it is dropped as well: nobody passes on the result of a probe.) Over a
+// call of a function that leaves rax alone it may be kept (GCC's -fipa-ra).
+[[nodiscard]] bool result_used(const FunctionFlow& flow, std::size_t call, const CodeRanges& ranges,
+                               Callees& callees);
 
 // What syscall() is called with by the headers: the form of the magic number, and whether the
 // number of the call is one of theirs.

@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint32_t R_X86_64_GLOB_DAT = 6, R_X86_64_JUMP_SLOT = 7;
 constexpr RegisterSet kStaticChain = 1U << 10;
 constexpr std::size_t kLongestBody = 8192;  // instructions of one callee
-constexpr std::size_t kMostStates = 4 * kLongestBody;
-constexpr unsigned kDeepestCall = 12;  // callees of callees
-constexpr std::uint64_t kFewestInstructions = std::uint64_t{1} << 20;
+constexpr std::size_t kMostCalleeStates = 4 * kLongestBody;
+constexpr unsigned kDeepest = 12;  // callees of callees
+constexpr std::uint64_t kFewestCalleeSteps = std::uint64_t{1} << 20;
 
 // Functions of C and C++ libraries that are declared not to return: C17 7.22.4, POSIX, the
 // Itanium C++ ABI, LSB ("__stack_chk_fail", "__assert_fail").
@@ -65,36 +65,32 @@ bool is_one_of(const std::array<std::string_view, N>& names, std::string_view na
   return std::ranges::find(names, name) != names.end();
 }
 
-bool calls_out(const CodeInstruction& code) {
-  return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
-}
-
-bool is_opcode(const CodeInstruction& code, unsigned first, unsigned last) {
+bool opcode_in(const CodeInstruction& code, unsigned first, unsigned last) {
   const X86Encoding& e = code.encoding;
   return e.map == OpcodeMap::one_byte && e.opcode >= first && e.opcode <= last;
 }
 
 // The register that push or a mov to the frame saves, or pop or a mov from the frame gives back.
 std::optional<unsigned> moved_with_frame(const CodeInstruction& code, unsigned push, unsigned mov) {
-  if (is_opcode(code, push, push + 7)) return code.encoding.opcode_register;
+  if (opcode_in(code, push, push + 7)) return code.encoding.opcode_register;
   const bool frame = code.memory && !code.memory->index && !code.memory->segment &&
                      (code.memory->base == kRsp || code.memory->base == kRbp);
-  if (is_opcode(code, mov, mov) && code.encoding.rex_w && frame) return code.encoding.reg;
+  if (opcode_in(code, mov, mov) && code.encoding.rex_w && frame) return code.encoding.reg;
   return std::nullopt;
 }
 std::optional<unsigned> saved_by(const CodeInstruction& code) {
   return moved_with_frame(code, 0x50, 0x89);
 }
 std::optional<unsigned> restored_by(const CodeInstruction& code) {
-  if (is_opcode(code, 0xc9, 0xc9)) return kRbp;  // leave
+  if (opcode_in(code, 0xc9, 0xc9)) return kRbp;  // leave
   return moved_with_frame(code, 0x58, 0x8b);
 }
 
 // xor %r,%r and sub %r,%r give 0 whatever it was.
 bool only_clears(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  return (is_opcode(code, 0x31, 0x31) || is_opcode(code, 0x33, 0x33) ||
-          is_opcode(code, 0x29, 0x29)) &&
+  return (opcode_in(code, 0x31, 0x31) || opcode_in(code, 0x33, 0x33) ||
+          opcode_in(code, 0x29, 0x29)) &&
          e.mod == 3 && e.reg == e.rm;
 }
 
@@ -107,7 +103,7 @@ struct Callees::Body {
 };
 
 Callees::Callees(const ElfFile& file, const CodeRanges& ranges)
-    : file_(&file), ranges_(&ranges), budget_(file.source().size() + kFewestInstructions) {
+    : file_(&file), ranges_(&ranges), budget_(file.source().size() + kFewestCalleeSteps) {
   for (const Section& section : file.sections()) {
     if (section.type != SHT_DYNSYM) continue;
     const auto symbols = file.symbol_table(section);
@@ -170,7 +166,7 @@ CallEffect Callees::read_function(VirtAddr start) {
   if (known != known_.end()) return known->second;
   // Of itself, through others, and where there is too much: what is certain of any function.
   const CallEffect anything{0, false, kArguments | kStaticChain, true};
-  if (depth_ == kDeepestCall || budget_ == 0) return anything;
+  if (depth_ == kDeepest || budget_ == 0) return anything;
   known_[start.value] = anything;
   ++depth_;
   Body body = read_body(start);
@@ -201,7 +197,7 @@ Callees::Body Callees::read_body(VirtAddr start) {
     }
     --budget_;
     body.code[at.value] = *code;
-    if (calls_out(*code)) {
+    if (is_any_call(*code)) {
       walk_call(*code, body);
       if (effect(*code).returns) open.push_back(code->end());
       continue;
@@ -229,7 +225,7 @@ Callees::Body Callees::read_body(VirtAddr start) {
 
 // What a callee's own callee, or the function that it ends in, does.
 void Callees::walk_call(const CodeInstruction& call, Body& body) {
-  const CallEffect nested = calls_out(call) ? effect(call) : effect_at(*call.target);
+  const CallEffect nested = is_any_call(call) ? effect(call) : effect_at(*call.target);
   body.effect.written |= nested.written;
   body.effect.complete = body.effect.complete && nested.complete;
 }
@@ -246,7 +242,7 @@ RegisterSet Callees::arguments_read(const Body& body, VirtAddr start) {
   while (!open.empty()) {
     const auto [at, unwritten] = open.back();
     open.pop_back();
-    if (seen.size() > kMostStates) return kArguments | kStaticChain;
+    if (seen.size() > kMostCalleeStates) return kArguments | kStaticChain;
     const auto found = body.code.find(at);
     if (found == body.code.end()) continue;
     const CodeInstruction& code = found->second;
@@ -257,7 +253,7 @@ RegisterSet Callees::arguments_read(const Body& body, VirtAddr start) {
       return nested.returns;
     };
     bool goes_on = true;
-    if (calls_out(code)) {
+    if (is_any_call(code)) {
       read |= code.reads & unwritten;
       goes_on = take(effect(code));
     } else if (code.kind != InstructionKind::ret && code.kind != InstructionKind::nop) {
@@ -267,7 +263,7 @@ RegisterSet Callees::arguments_read(const Body& body, VirtAddr start) {
       if (!only_clears(code) && !saves) read |= code.reads & unwritten;
       left &= ~code.writes;
     }
-    if (code.target && !calls_out(code)) go_to(*code.target, left);
+    if (code.target && !is_any_call(code)) go_to(*code.target, left);
     if (goes_on && !code.ends_block()) go_to(code.end(), left);
   }
   return read & ~(1U << kRsp);

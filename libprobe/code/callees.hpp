@@ -20,6 +20,10 @@ namespace reprobe {
 inline constexpr RegisterSet kCallerSaved = 0x0fc7, kArguments = 0x03c6, kResults = 0x0005,
                              kCalleeSaved = 0xf028;
 
+[[nodiscard]] constexpr bool is_any_call(const CodeInstruction& code) {
+  return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
+}
+
 struct CallEffect {
   // Registers that the callee writes and does not give back. The caller can count on none of them;
   // the value may be there all the same (a callee with another calling convention).

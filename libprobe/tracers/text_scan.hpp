@@ -1,9 +1,11 @@
 // Steps of sscanf(3) and strtol(3), which the consumers' parsers are made of.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -38,7 +40,7 @@ class TextScan {
     blanks();
     return literal(c);
   }
-  // %d, %ld and strtol(base 10): blanks, a sign, digits. A number that does not fit counts as 0.
+  // %d, %ld and strtol(base 10): blanks, a sign, digits.
   std::optional<long> number() { return integer(10); }
   // strtol(base 0): 0x and octal too.
   std::optional<long> any_number() { return integer(0); }
@@ -70,8 +72,11 @@ class TextScan {
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value, base);
     if (error == std::errc::invalid_argument) return std::nullopt;
     text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
-    const long number = error == std::errc{} ? static_cast<long>(value) : 0;
-    return minus ? -number : number;
+    // strtol(3): what does not fit is the nearest that does.
+    constexpr unsigned long kMost = std::numeric_limits<long>::max();
+    if (error != std::errc{}) value = std::numeric_limits<unsigned long>::max();
+    if (minus) return value > kMost ? std::numeric_limits<long>::min() : -static_cast<long>(value);
+    return static_cast<long>(std::min(value, kMost));
   }
 
   std::string_view text_;

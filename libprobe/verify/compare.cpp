@@ -15,7 +15,6 @@
 #include "libprobe/notes/respell.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
-#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
@@ -25,6 +24,7 @@
 #include "libprobe/verify/compare_process.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
+#include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -100,15 +100,13 @@ std::vector<const Probe*> by_section(const ProbeFile& file) {
 // The probes of the input, by_section().
 std::vector<Old> old_probes(const ElfFile& file, const ProbeFile& probes, const SectionMatch& match,
                             const CompareOptions& options) {
-  const auto counters =
-      wanted_semaphores(file, probes, read_semaphores(file, probes), RepairChoice{});
+  const std::vector<VirtAddr> counters = proven_counters(file, probes);
   std::vector<Old> result;
   for (const Probe* probe : by_section(probes)) {
     Old old{probe, seen(*probe), {}};
     old.seen.section = match.notes != 0 ? match.notes : match.number(probe->note.section);
     old.repaired = old.seen;
-    old.repaired.semaphore =
-        counters[static_cast<std::size_t>(probe - probes.probes.data())].address;
+    old.repaired.semaphore = counters[static_cast<std::size_t>(probe - probes.probes.data())];
     if (options.allow_respelled) {
       old.repaired.arguments = respell_arguments(old.seen.arguments, file.header().machine);
     }
@@ -207,14 +205,14 @@ bool on_nop(const Probe& probe) {
 // index, in its order. `counters`: what repairs make of its semaphores. `doubtful`: probes that are
 // in doubt may stand on something else than a nop. (What a stripped file leaves in doubt the source
 // may have decided.)
-void compare_restored(const ProbeFile& source, const std::vector<SemaphoreValue>& counters,
+void compare_restored(const ProbeFile& source, const std::vector<VirtAddr>& counters,
                       bool doubtful, const ProbeFile& after, std::vector<Finding>& out) {
   auto next = after.probes.begin();
   for (std::size_t i = 0; i < source.probes.size() && next != after.probes.end(); ++i) {
     const Probe& probe = source.probes[i];
     const Known now = known(*next, next->semaphore);
     if (now != known(probe, probe.semaphore) &&
-        (counters.empty() || now != known(probe, counters[i].address))) {
+        (counters.empty() || now != known(probe, counters[i]))) {
       continue;
     }
     if (next->verdict != Verdict::live &&
@@ -232,9 +230,7 @@ void compare_restored(const ProbeFile& source, const std::vector<SemaphoreValue>
 
 void compare_with_index(const ElfFile& before, const ProbeFile& now, std::vector<Finding>& out) {
   const ProbeFile indexed = read_index_probes(before).value_or(ProbeFile{});
-  compare_restored(indexed,
-                   wanted_semaphores(before, indexed, read_semaphores(before, indexed), {}), true,
-                   now, out);
+  compare_restored(indexed, proven_counters(before, indexed), true, now, out);
 }
 
 // What `fix` makes of a file, whatever of its repairs that was.
@@ -251,7 +247,10 @@ std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
   compare_bytes(before, after, match, options, out);
   compare_sections(before, after, match, out);
   compare_symbols(before, after, match, out);
-  const ProbeFile old = read_probes(before, options.objects), now = read_probes(after);
+  const ProbeFile now = read_probes(after);
+  // Notes that stood in a section of another name stand in .note.stapsdt now.
+  const auto others = now.probes.empty() ? std::nullopt : read_other_sections(before);
+  const ProbeFile old = others ? *others : read_probes(before, options.objects);
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
     compare_restored(read_probes(*options.notes_from), {}, false, now, out);

@@ -16,9 +16,9 @@
 #include "libprobe/code/true_branches.hpp"
 #include "libprobe/plan/plan.hpp"
 #include "libprobe/plan/planned_source.hpp"
-#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/compare_dynamic.hpp"
 #include "libprobe/verify/constant_registers.hpp"
+#include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -113,30 +113,38 @@ class UpgradeComparer {
   void compare_notes() {
     const LegacyProbes old = read_legacy(before_);
     // With the counter that the record says, or the one that the file proves.
-    const auto counters =
-        wanted_semaphores(before_, old.file, read_semaphores(before_, old.file), RepairChoice{});
+    const std::vector<VirtAddr> counters = proven_counters(before_, old.file);
     std::map<SeenNote, std::vector<std::size_t>> known;
+    std::map<VirtAddr, std::size_t> call_at;
     std::vector<bool> found(old.file.probes.size());
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
       Probe probe = old.file.probes[i];
       if (old_.records[old.record[i]].is_call()) {
-        counters_[probe.site] = {probe.semaphore, counters[i].address};
+        counters_[probe.site] = {probe.semaphore, counters[i]};
+        call_at.emplace(probe.site, i);
         continue;
       }
       known[seen_note(probe)].push_back(i);
-      if (counters[i].address == probe.semaphore) continue;
-      probe.semaphore = counters[i].address;
+      if (counters[i] == probe.semaphore) continue;
+      probe.semaphore = counters[i];
       known[seen_note(probe)].push_back(i);
     }
     std::vector<const Probe*> calls;
+    std::size_t last = 0;  // notes stand in the order of the records
     for (const Probe& probe : now_.probes) {
-      std::vector<std::size_t>& same = known[seen_note(probe)];
-      while (!same.empty() && found[same.back()]) same.pop_back();
-      if (same.empty()) {
-        calls.push_back(&probe);
+      const std::vector<std::size_t>& same = known[seen_note(probe)];
+      const auto first = std::ranges::find_if(same, [&](std::size_t i) { return !found[i]; });
+      const auto call = call_at.find(probe.site);
+      std::size_t place = last;
+      if (first != same.end()) {
+        found[*first] = true;
+        place = *first;
       } else {
-        found[same.back()] = true;
+        calls.push_back(&probe);
+        if (call != call_at.end()) place = call->second;
       }
+      if (place < last) differs("verify-probe-added", probe, "the notes are in another order");
+      last = place;
       const bool on_nop = probe.facts.nop.kind == NopKind::nop;
       if (probe.verdict != Verdict::live && !(probe.verdict == Verdict::ambiguous && on_nop)) {
         differs("verify-probe-added", probe,
@@ -166,8 +174,11 @@ class UpgradeComparer {
     const SyscallTargets targets(before_);
     std::optional<TrueBranches> branches;
     if (flows) branches.emplace(before_, flows->functions());
+    const auto ranges = CodeRanges::open(before_);
+    std::optional<Callees> callees;
+    if (ranges) callees.emplace(before_, *ranges);
     std::map<VirtAddr, std::string> whys;
-    for (std::size_t i = 0; flows && i < sites.size();) {
+    for (std::size_t i = 0; flows && ranges && i < sites.size();) {
       auto flow = flows->function_of(sites[i]);
       if (!flow || !flow->complete) {
         whys[sites[i++]] = "its function is not understood";
@@ -176,7 +187,7 @@ class UpgradeComparer {
       branches->keep(*flow);
       const ConstantRegisters registers(*flow);
       do {
-        whys[sites[i]] = why_no_call(*flow, registers, targets, sites[i]);
+        whys[sites[i]] = why_no_call(*flow, registers, targets, sites[i], *ranges, *callees);
         ++i;
       } while (i < sites.size() && sites[i] < flow->end());
     }
@@ -190,7 +201,8 @@ class UpgradeComparer {
 
   // The call at the site did nothing but hit the probe, or "why not"; keeps what it passed.
   std::string why_no_call(const FunctionFlow& flow, const ConstantRegisters& registers,
-                          const SyscallTargets& targets, VirtAddr site) {
+                          const SyscallTargets& targets, VirtAddr site, const CodeRanges& ranges,
+                          Callees& callees) {
     const CodeInstruction* call = flow.at(site);
     const std::uint64_t size = call == nullptr ? 0 : legacy_call_size(*call);
     const bool calls = size != 0 && (call->target ? targets.has(*call->target)
@@ -208,7 +220,7 @@ class UpgradeComparer {
       return "what it passed is not known";
     const auto form = form_of_magic(*magic);
     if (!form) return "it passed none of the headers' numbers";
-    if (result_used(flow, at)) return "its result may be used";
+    if (result_used(flow, at, ranges, callees)) return "its result may be used";
     const std::string_view text = as_text(before_.bytes_at(VirtAddr{*name}, Size{kLongestName}));
     const auto end = text.find('\0');
     if (end == std::string_view::npos) return "it passed no name";

@@ -29,16 +29,16 @@ OUTPUT = ["--json", "-p,--probe", "-q,--quiet", "-v,--verbose", "--color"]
 IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks", "--drop-signature",
             "--drop-verity", "FILE"]
 OPTIONS = {
-    "list": [*OUTPUT, "--deps", "--root", "FILE"],
-    "audit": [*OUTPUT, "--sarif", "--consumers", "PATH"],
+    "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
+    "audit": [*OUTPUT, "--sarif", "--consumers", "--kernel", "--objects", "--pid", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
-            "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--second-opinion"],
+            "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo", "--second-opinion"],
-    "guards": [*OUTPUT, *IN_PLACE, "--to", "--second-opinion"],
+    "guards": [*OUTPUT, *IN_PLACE, "--to", "--with", "--allow-exported", "--second-opinion"],
     "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
-    "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
-               "--second-opinion", "BEFORE", "AFTER"]}
+    "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--from-debug",
+               "--new-build-id", "--objects", "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
     for flag in ["--help", "-h"]:
         found = t.run(command, flag)

@@ -4,7 +4,7 @@ namespace reprobe {
 namespace {
 
 // The longest memory operand but for xsave's (Intel SDM volume 1, chapter 15).
-constexpr std::int64_t kLongestOperand = 64;
+constexpr std::int64_t kLongestFrameOperand = 64;
 
 AddressPlace in_register(unsigned reg) { return {false, reg, {}}; }
 AddressPlace in_word(const FrameWord& word) { return {true, 0, word}; }
@@ -46,7 +46,7 @@ bool touches_word(const CodeInstruction& code, const FrameWords& frame, const Fr
   };
   if (const auto operand = frame.operand(code)) {
     const std::int64_t size =
-        code.memory->size != 0 ? std::int64_t{code.memory->size} : kLongestOperand;
+        code.memory->size != 0 ? std::int64_t{code.memory->size} : kLongestFrameOperand;
     if (overlaps(*operand, size)) return true;
   }
   auto top = frame.stack_pointer(code.address);

@@ -30,8 +30,4 @@ struct AddressMove {
 [[nodiscard]] bool touches_word(const CodeInstruction& code, const FrameWords& frame,
                                 const FrameWord& word);
 
-[[nodiscard]] constexpr bool is_any_call(const CodeInstruction& code) {
-  return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
-}
-
 }  // namespace reprobe

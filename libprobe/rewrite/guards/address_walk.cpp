@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <compare>
+#include <map>
+#include <set>
 
 #include "libprobe/rewrite/guards/address_places.hpp"
 #include "libprobe/rewrite/guards/check_forms.hpp"
@@ -26,22 +28,30 @@ bool forgets(const CodeInstruction& code) {
          (operation == 0x31 || operation == 0x29 || operation == 0x19);  // xor, sub, sbb
 }
 
-// Is it a read of two bytes through the register, which it uses for nothing else?
-bool is_check_through(const CodeInstruction& code, unsigned reg) {
-  return code.memory && code.memory->base == reg && !code.memory->index &&
-         code.memory->displacement == 0 && check_form(code);
-}
-
 bool is_operand(const CodeInstruction& code, unsigned reg) {
   const X86Encoding& e = code.encoding;
   if (code.memory && (code.memory->base == reg || code.memory->index == reg)) return true;
   return e.has_modrm() && e.mod == 3 && e.rm == reg;
 }
 
+// Of a call; in the large code model it goes through a register that holds the callee's address.
+CallEffect effect_of(const AddressCode& code, const CodeInstruction& call) {
+  const auto at =
+      std::ranges::lower_bound(code.flow.code, call.address, {}, &CodeInstruction::address);
+  const bool through_register =
+      call.kind == InstructionKind::indirect_call && call.encoding.mod == 3;
+  const bool here = at != code.flow.code.end() && at->address == call.address;
+  if (!through_register || !here || !code.flow.complete) return code.callees.effect(call);
+  const auto origins =
+      code.finder.origins(static_cast<std::size_t>(at - code.flow.code.begin()), call.encoding.rm);
+  const bool known = origins.size() == 1 && origins[0].kind == ValueOrigin::Kind::constant;
+  return known ? code.callees.effect_at(origins[0].address) : code.callees.effect(call);
+}
+
 class AddressWalk {
  public:
-  AddressWalk(const AddressCode& code, std::span<const VirtAddr> sites)
-      : code_(code), sites_(sites) {
+  AddressWalk(const AddressCode& code, std::span<const VirtAddr> sites, bool distance)
+      : code_(code), sites_(sites), distance_(distance) {
     for (const CodeTarget& target : code.flow.targets)
       if ((target.kinds & kTargetLandingPad) != 0) pads_.push_back(target.address);
   }
@@ -112,7 +122,7 @@ class AddressWalk {
       return;
     }
     const auto move = address_move(code, code_.frame);
-    if (is_check_through(code, reg)) {
+    if (is_check_through(code, reg, distance_)) {
       if (!held.certain)
         return stop(code.address, "a check through a register that a call may have overwritten");
       add_check(code);
@@ -131,7 +141,7 @@ class AddressWalk {
     const unsigned reg = held.place.reg;
     if (held.certain && is_operand(code, reg))
       return stop(code.address, "the counter's address is used for more than checks");
-    const CallEffect effect = code_.callees.effect(code);
+    const CallEffect effect = effect_of(code_, code);
     if (held.certain && has(effect.read, reg)) pass_on(code.address);
     if (has(effect.written, reg)) held.certain = false;
     if (effect.returns) follow(code, held);
@@ -165,7 +175,7 @@ class AddressWalk {
       words_at_calls_.try_emplace(word, code.address);
       if (code_.callees.returns_twice(code))
         return stop(code.address, "the counter's address is kept in memory over a setjmp");
-      if (!code_.callees.effect(code).returns) return;
+      if (!effect_of(code_, code).returns) return;
     }
     follow(code, held);
   }
@@ -195,8 +205,7 @@ class AddressWalk {
       }
     }
     // What follows a call at the function's end is another function: it does not come back.
-    const bool ends =
-        is_any_call(code) && in_function(code.address) && !in_function(code.end());
+    const bool ends = is_any_call(code) && in_function(code.address) && !in_function(code.end());
     if (!code.ends_block() && !ends) go_to(code.end(), held.place, held.certain);
   }
 
@@ -222,6 +231,7 @@ class AddressWalk {
 
   const AddressCode& code_;
   std::span<const VirtAddr> sites_;
+  bool distance_;
   std::vector<VirtAddr> pads_;
   std::vector<Held> open_;
   std::set<Held> seen_;
@@ -233,9 +243,7 @@ class AddressWalk {
 
 class OriginProof {
  public:
-  OriginProof(const AddressCode& code, const OriginFinder& finder,
-              const std::set<std::uint64_t>& origins)
-      : code_(code), finder_(finder), origins_(origins) {}
+  OriginProof(const AddressCode& code, const RightOrigin& right) : code_(code), right_(right) {}
 
   bool run(VirtAddr at, unsigned reg) {
     const auto start = std::ranges::lower_bound(code_.flow.code, at, {}, &CodeInstruction::address);
@@ -243,7 +251,7 @@ class OriginProof {
     while (!open_.empty()) {
       const Wanted wanted = open_.back();
       open_.pop_back();
-      const auto from = finder_.predecessors(wanted.at, kMostPredecessors);
+      const auto from = code_.finder.predecessors(wanted.at, kMostPredecessors);
       if (!from || wanted.at == 0 || seen_.size() > kMostSteps) return false;
       for (const std::size_t p : *from) {
         if (code_.budget == 0 || !step(p, wanted.place)) return false;
@@ -277,12 +285,11 @@ class OriginProof {
     const CodeInstruction& code = code_.flow.code[p];
     if (code.opaque) return false;
     if (is_any_call(code)) {
-      const CallEffect effect = code_.callees.effect(code);
+      const CallEffect effect = effect_of(code_, code);
       if (!effect.returns) return true;
-      const bool kept = place.in_frame
-                            ? survives_call(code, place.word)
-                            : !has(effect.written, place.reg) &&
-                                  (effect.complete || has(kCalleeSaved, place.reg));
+      const bool kept = place.in_frame ? survives_call(code, place.word)
+                                       : !has(effect.written, place.reg) &&
+                                             (effect.complete || has(kCalleeSaved, place.reg));
       if (kept) want(p, place);
       return kept;
     }
@@ -296,29 +303,35 @@ class OriginProof {
       if (!move || move->from != place) return false;
     } else if (!place.in_frame && has(code.writes, place.reg) &&
                code.kind != InstructionKind::nop) {
-      return origins_.contains(code.address.value) && address_register(code) == place.reg;
+      return right_(p, place.reg);
     }
     want(p, place);
     return true;
   }
 
   const AddressCode& code_;
-  const OriginFinder& finder_;
-  const std::set<std::uint64_t>& origins_;
+  const RightOrigin& right_;
   std::vector<Wanted> open_;
   std::set<Wanted> seen_;
 };
 
 }  // namespace
 
-AddressUses follow_address(const AddressCode& code, const CodeInstruction& origin, unsigned reg,
-                           std::span<const VirtAddr> sites) {
-  return AddressWalk(code, sites).run(origin.end(), reg);
+bool is_check_through(const CodeInstruction& code, unsigned reg, bool distance) {
+  const auto& memory = code.memory;
+  if (!memory || !memory->base || memory->displacement != 0 || !check_form(code)) return false;
+  if (!distance) return memory->base == reg && !memory->index;
+  return memory->index && memory->scale == 1 && memory->index != memory->base &&
+         (memory->base == reg || memory->index == reg);
 }
 
-bool comes_from(const AddressCode& code, const OriginFinder& finder, VirtAddr at, unsigned reg,
-                const std::set<std::uint64_t>& origins) {
-  return OriginProof(code, finder, origins).run(at, reg);
+AddressUses follow_address(const AddressCode& code, const CodeInstruction& origin, unsigned reg,
+                           std::span<const VirtAddr> sites, bool distance) {
+  return AddressWalk(code, sites, distance).run(origin.end(), reg);
+}
+
+bool comes_from(const AddressCode& code, VirtAddr at, unsigned reg, const RightOrigin& right) {
+  return OriginProof(code, right).run(at, reg);
 }
 
 }  // namespace reprobe

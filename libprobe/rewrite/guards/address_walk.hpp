@@ -8,7 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,18 +36,28 @@ struct AddressCode {
   const FunctionFlow& flow;
   Callees& callees;
   const FrameWords& frame;
+  OriginFinder& finder;  // of flow.code
   // Instructions that may still be looked at, for all questions about a file; reduced by what was.
   std::uint64_t& budget;
 };
 
 // From behind `origin`, which puts the address in `reg`, until every copy is overwritten or dead.
-// `sites`: of the counter's probes, ascending.
+// `sites`: of the counter's probes, ascending. `distance`: it is one from the GOT, which checks add
+// to another register.
 [[nodiscard]] AddressUses follow_address(const AddressCode& code, const CodeInstruction& origin,
-                                         unsigned reg, std::span<const VirtAddr> sites);
+                                         unsigned reg, std::span<const VirtAddr> sites,
+                                         bool distance);
 
-// Does `reg` hold, before the instruction at `at` and on every path to it, what one of the
-// instructions `origins` has put there? `finder` is of flow.code.
-[[nodiscard]] bool comes_from(const AddressCode& code, const OriginFinder& finder, VirtAddr at,
-                              unsigned reg, const std::set<std::uint64_t>& origins);
+// Does the check use the register for its operand, alone or, where it holds a distance, beside
+// another one?
+[[nodiscard]] bool is_check_through(const CodeInstruction& code, unsigned reg, bool distance);
+
+// Does an instruction of flow.code, by its index, put the right value in the register?
+using RightOrigin = std::function<bool(std::size_t at, unsigned reg)>;
+
+// Does `reg` hold, before the instruction at `at` and on every path to it, what an instruction that
+// is `right` has put there?
+[[nodiscard]] bool comes_from(const AddressCode& code, VirtAddr at, unsigned reg,
+                              const RightOrigin& right);
 
 }  // namespace reprobe

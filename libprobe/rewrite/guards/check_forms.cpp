@@ -125,8 +125,7 @@ Result<Bytes> compare_others(const SiteByte& site, VirtAddr at) {
   for (std::size_t i = 0; i < site.others.size(); ++i) {
     const std::size_t left = (site.others.size() - i) * kSize - 2;
     append(result, {byte(kJne), byte(static_cast<unsigned>(left)), byte(kGroup1Byte), byte(0x3d)});
-    const auto relative =
-        encode_relative(VirtAddr{at.value + result.size() + 5}, site.others[i]);
+    const auto relative = encode_relative(VirtAddr{at.value + result.size() + 5}, site.others[i]);
     if (!relative) return tl::unexpected(relative.error());
     result.insert(result.end(), relative->begin(), relative->end());
     result.push_back(byte(site.unarmed));
@@ -178,7 +177,8 @@ Result<Bytes> look_at_site(const CodeInstruction& code, ByteView bytes, const Si
   if (without_flags && (keeps_upper_bits(code) || !site.others.empty()))
     return fail(ErrorCode::refused, "", "a load that no instructions without flags stand for");
   const bool two_bytes = code.encoding.map != OpcodeMap::one_byte;
-  Bytes result = without_flags ? load_byte(code, bytes) : compare_operand(code, bytes, site.unarmed);
+  Bytes result =
+      without_flags ? load_byte(code, bytes) : compare_operand(code, bytes, site.unarmed);
   if (site.site) {
     auto done = aim(result, code, without_flags || !two_bytes ? 0 : -1, at, *site.site);
     if (!done) return tl::unexpected(done.error());

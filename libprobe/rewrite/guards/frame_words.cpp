@@ -4,12 +4,8 @@ namespace reprobe {
 namespace {
 
 constexpr std::size_t kMostInstructions = 200'000;
-constexpr std::int64_t kWord = 8;
+constexpr std::int64_t kStackWord = 8;
 constexpr RegisterSet kRspBit = 1U << kRsp, kRbpBit = 1U << kRbp;
-
-bool is_call(const CodeInstruction& code) {
-  return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
-}
 
 bool is_one_byte(const CodeInstruction& code, unsigned opcode) {
   return code.encoding.map == OpcodeMap::one_byte && code.encoding.opcode == opcode;
@@ -60,8 +56,8 @@ bool is_pop(const CodeInstruction& code) {
 
 std::optional<std::int64_t> lowers_stack(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  if (is_push(code)) return kWord;
-  if (is_pop(code)) return -kWord;
+  if (is_push(code)) return kStackWord;
+  if (is_pop(code)) return -kStackWord;
   if (is_frame_lea(code, kRsp) && code.memory->base == kRsp) return -code.memory->displacement;
   const bool group1 = e.map == OpcodeMap::one_byte && (e.opcode == 0x81 || e.opcode == 0x83) &&
                       e.mod == 3 && e.rm == kRsp;
@@ -118,17 +114,17 @@ void FrameWords::step(const CodeInstruction& code, const State& before) {
         arrive(target.address, now);
     }
   }
-  if (code.target && !is_call(code)) {
+  if (code.target && !is_any_call(code)) {
     const VirtAddr to = *code.target;
     const bool inside = to >= flow_.function.start && to < flow_.end();
     if (inside || (!ranges_.is_function(to) && !ranges_.is_linkage(to))) arrive(to, now);
   }
-  const bool stops = code.ends_block() || (is_call(code) && !callees_.effect(code).returns);
+  const bool stops = code.ends_block() || (is_any_call(code) && !callees_.effect(code).returns);
   if (!stops) arrive(code.end(), now);
 }
 
 FrameWords::State FrameWords::after(const CodeInstruction& code, State state) const {
-  if (is_call(code) || code.kind == InstructionKind::nop) return state;
+  if (is_any_call(code) || code.kind == InstructionKind::nop) return state;
   const State before = state;
   const auto from_lea = [&]() -> std::optional<FrameWord> {
     const auto& base = code.memory->base == kRsp ? before.rsp : before.rbp;
@@ -142,7 +138,7 @@ FrameWords::State FrameWords::after(const CodeInstruction& code, State state) co
     } else if (is_wide_copy(code, kRsp, kRbp)) {
       state.rsp = before.rbp;
     } else if (is_leave(code) && before.rbp) {
-      state.rsp = FrameWord{before.rbp->base, before.rbp->offset + kWord};
+      state.rsp = FrameWord{before.rbp->base, before.rbp->offset + kStackWord};
     } else if (is_frame_lea(code, kRsp)) {
       state.rsp = from_lea();
     } else if (!lowered) {
@@ -178,7 +174,7 @@ void FrameWords::look_for_sharing(const CodeInstruction& code, const State& befo
   // What computes %rsp and %rbp from each other is followed; a copy elsewhere is not.
   if (is_push(code) && code.encoding.opcode == 0x50 + kRbp && before.rbp)
     return share("an address of the frame is taken");
-  if (is_call(code) || is_push(code) || is_pop(code) || is_leave(code) || lowers_stack(code))
+  if (is_any_call(code) || is_push(code) || is_pop(code) || is_leave(code) || lowers_stack(code))
     return;
   const X86Encoding& e = code.encoding;
   const auto is_frame_register = [&](unsigned reg) { return reg < 16 && (frame >> reg & 1) != 0; };
@@ -193,7 +189,8 @@ void FrameWords::look_for_sharing(const CodeInstruction& code, const State& befo
   if (realigns) return;
   // Everything else may use a frame register for its operand's address alone.
   RegisterSet used = code.reads;
-  const bool base_only = code.memory && code.memory->base && is_frame_register(*code.memory->base) &&
+  const bool base_only = code.memory && code.memory->base &&
+                         is_frame_register(*code.memory->base) &&
                          (has_no_register(e) || e.reg != *code.memory->base);
   if (base_only) used &= ~(1U << *code.memory->base);
   if ((used & frame) != 0) share("an address of the frame is taken");

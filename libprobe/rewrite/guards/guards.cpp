@@ -126,7 +126,10 @@ class SiteGuards {
     return [this](const GuardUse& use, VirtAddr at) -> Result<Bytes> {
       const GuardCounter& counter = counters_[use.counters.front()];
       const ByteView bytes = file_.bytes_at(use.code.address, use.code.size);
-      if (use.form == GuardForm::address) return with_address(use.code, bytes, at, counter.site);
+      if (use.form == GuardForm::address) {
+        const std::uint64_t got = use.got.value_or(VirtAddr{}).value;
+        return with_address(use.code, bytes, at, VirtAddr{counter.site.value - got});
+      }
       SiteByte site{counter.unarmed, {}, use.flags_live, {}};
       if (!use.through_register) site.site = counter.site;
       if (use.every_site) site.others = counter.others;
@@ -379,6 +382,7 @@ Result<GuardsResult> plan_guards(const ElfFile& file, const ProbeFile& probes,
   if (probes.debug_file)
     return refuse("the code is not in this file", "run reprobe guards on the program itself");
   std::vector<GuardCounter> counters = read_counters(file, probes, options.selected);
+  if (options.to == GuardsTo::site) refuse_exported(file, options.exported, counters);
   auto result = options.to == GuardsTo::site ? plan_site(file, probes, std::move(counters))
                                              : plan_on(file, probes, std::move(counters));
   if (!result || !result->plan.empty()) return result;

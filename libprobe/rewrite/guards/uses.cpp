@@ -103,8 +103,9 @@ class FunctionUses {
     const CodeInstruction& code = reference.code;
     const auto reg = address_register(code);
     if (!reg) return unknown(reference, "an instruction that is not understood");
+    const bool distance = reference.how == How::distance;
     const AddressUses uses =
-        follow_address(address_code(), code, *reg, counters_[reference.counter].sites);
+        follow_address(address_code(), code, *reg, counters_[reference.counter].sites, distance);
     if (!uses.reason.empty()) {
       out_.unknown.push_back({reference.counter, uses.at, uses.reason});
       return;
@@ -118,12 +119,17 @@ class FunctionUses {
     }
     if (uses.checks.empty()) return;
     followed_.insert(code.address.value);
+    for (const VirtAddr check : uses.checks) {
+      if (distance && !adds_got(*flow_.at(check), reference))
+        return unknown(reference, "its distance from the GOT is taken");
+    }
     for (const VirtAddr check : uses.checks) checks_[check.value].insert(reference.counter);
     GuardUse use;
     use.code = code;
     use.function = flow_.function.start;
     use.form = GuardForm::address;
     use.counters = {reference.counter};
+    if (distance) use.got = reference.got;
     keep(std::move(use));
   }
 
@@ -206,15 +212,46 @@ class FunctionUses {
     return piece;
   }
 
-  // On every path to the check its register holds an address that was followed there.
+  // On every path to the check a register of its operand holds what was followed there: of two the
+  // other one has been found to hold the GOT.
   [[nodiscard]] bool only_counters(const CodeInstruction& code) {
+    const auto followed = [&](unsigned register_of_operand) {
+      return comes_from(
+          address_code(), code.address, register_of_operand, [&](std::size_t at, unsigned reg) {
+            const CodeInstruction& origin = piece_.code[at];
+            return followed_.contains(origin.address.value) && address_register(origin) == reg;
+          });
+    };
     return flow_.complete &&
-           comes_from(address_code(), finder_, code.address, *code.memory->base, followed_);
+           (followed(*code.memory->base) || (code.memory->index && followed(*code.memory->index)));
+  }
+
+  // lea label(%rip),%a; movabs $distance,%b; add: the register beside the counter's distance holds
+  // the GOT on every path.
+  [[nodiscard]] bool adds_got(const CodeInstruction& check, const CounterReference& reference) {
+    const unsigned base = *check.memory->base, index = *check.memory->index;
+    const auto constant = [&](std::size_t at, unsigned reg) -> std::optional<std::uint64_t> {
+      const auto found = finder_.origins(at, reg);
+      if (found.size() != 1 || found[0].kind != ValueOrigin::Kind::constant) return std::nullopt;
+      return found[0].address.value;
+    };
+    const auto holds_got = [&](unsigned register_of_operand) {
+      return comes_from(address_code(), check.address, register_of_operand,
+                        [&](std::size_t at, unsigned) {
+                          const X86Encoding& e = piece_.code[at].encoding;
+                          const bool adds = e.map == OpcodeMap::one_byte && e.rex_w && e.mod == 3 &&
+                                            (e.opcode == 0x01 || e.opcode == 0x03);
+                          if (!adds) return false;
+                          const auto a = constant(at, e.reg), b = constant(at, e.rm);
+                          return a && b && *a + *b == reference.got.value;
+                        });
+    };
+    return flow_.complete && (holds_got(base) || holds_got(index));
   }
 
   [[nodiscard]] AddressCode address_code() {
     if (!frame_) frame_.emplace(ranges_, flow_, callees_);
-    return {ranges_, flow_, callees_, *frame_, steps_};
+    return {ranges_, flow_, callees_, *frame_, finder_, steps_};
   }
 
   const CodeRanges& ranges_;
@@ -246,7 +283,7 @@ GuardUses find_guard_uses(const ElfFile& file, const CodeRanges& ranges, const F
   std::uint64_t steps = file.source().size() + kFewestSteps;
   for (std::size_t i = 0; i < found.size();) {
     auto flow = bytes != 0 ? flows.function_of(found[i].code.address)
-                                 : fail(ErrorCode::refused, "", "too much code");
+                           : fail(ErrorCode::refused, "", "too much code");
     if (!flow || flow->code.empty()) {
       out.unknown.push_back({found[i].counter, found[i].code.address, "in no known function"});
       ++i;
@@ -256,7 +293,8 @@ GuardUses find_guard_uses(const ElfFile& file, const CodeRanges& ranges, const F
     branches.keep(*flow);
     std::size_t next = i + 1;
     while (next < found.size() && found[next].code.address < flow->end()) ++next;
-    FunctionUses(ranges, *flow, callees, std::span(found).subspan(i, next - i), counters, steps, out)
+    FunctionUses(ranges, *flow, callees, std::span(found).subspan(i, next - i), counters, steps,
+                 out)
         .run();
     i = next;
   }

@@ -2,6 +2,7 @@
 // at the site instead. Where one use of a counter is not understood, none may be changed.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ struct GuardUse {
   bool flags_live{};
   // It looks at all sites of the probe, not only at the first.
   bool every_site{};
+  // Of an address: the GOT, where the register gets the distance from it.
+  std::optional<VirtAddr> got;
   // Those it may look at, ascending; one, but for checks that several paths share.
   std::vector<std::size_t> counters;
   std::string reason;  // why it cannot be changed, in stable words; "" where it can
