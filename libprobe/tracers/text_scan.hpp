@@ -18,6 +18,14 @@ namespace reprobe::consumers {
 [[nodiscard]] constexpr bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 [[nodiscard]] constexpr bool is_letter(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z'); }
 
+// 1, 2, 4 or 8 bytes, signed (negative) or not: the sizes of arguments in registers. Any long may
+// come, also the lowest, which has no positive counterpart.
+[[nodiscard]] constexpr bool is_usual_size(long size) {
+  if (size < -8 || size > 8) return false;
+  const long bytes = size < 0 ? -size : size;
+  return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+}
+
 // Reads from the front of a text. A step that does not fit leaves the text as it is.
 class TextScan {
  public:
