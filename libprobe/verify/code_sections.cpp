@@ -16,7 +16,7 @@ namespace reprobe {
 namespace {
 
 // A table of very many headers that are wrong.
-constexpr std::size_t kManyFindings = 100;
+constexpr std::size_t kManySectionFindings = 100;
 // What stands behind the program headers: the interpreter's name and notes.
 constexpr std::size_t kMostMoved = 8;
 
@@ -52,7 +52,7 @@ class SectionComparer {
       } else {
         compare(old, *now);
       }
-      if (out_.size() > kManyFindings) return;
+      if (out_.size() > kManySectionFindings) return;
     }
     std::set<std::string_view> names;
     for (const Section& now :
@@ -60,7 +60,7 @@ class SectionComparer {
       if (!names.insert(now.name).second || !may_be_new(now)) {
         report(now, "is new, and none that stubs need");
       }
-      if (out_.size() > kManyFindings) return;
+      if (out_.size() > kManySectionFindings) return;
     }
   }
 

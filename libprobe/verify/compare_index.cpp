@@ -23,7 +23,7 @@ namespace {
 
 // Of a file made to be slow. Notes and the interpreter's name are what stands behind the program
 // headers.
-constexpr std::size_t kMostMoved = 8;
+constexpr std::size_t kMostIndexMoved = 8;
 
 class IndexComparer {
  public:
@@ -94,7 +94,7 @@ class IndexComparer {
     const bool moved =
         old.flags == SHF_ALLOC && !old.nobits() && now.offset.value >= before_.source().size() &&
         same_text(old.offset, now.offset, old.size) && after_.offset_of(now.addr) == now.offset;
-    if (!moved || moved_.size() == kMostMoved) return false;
+    if (!moved || moved_.size() == kMostIndexMoved) return false;
     moved_.insert(old.index);
     return true;
   }

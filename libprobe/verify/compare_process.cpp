@@ -15,7 +15,7 @@ namespace reprobe {
 namespace {
 
 // A file that is quite another says it often enough.
-constexpr std::size_t kManyFindings = 16;
+constexpr std::size_t kManyProcessFindings = 16;
 
 // Fields of ElfN_Ehdr: System V ABI, "ELF Header".
 struct HeaderField {
@@ -69,7 +69,7 @@ class ProcessComparer {
  private:
   void differs(std::string rule, std::string message) {
     if (full_) return;
-    full_ = ++count_ == kManyFindings;
+    full_ = ++count_ == kManyProcessFindings;
     out_.push_back(verify_finding(std::move(rule), std::move(message)));
   }
 

@@ -16,7 +16,7 @@
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t kEnd = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kUnwindEnd = std::numeric_limits<std::uint64_t>::max();
 // Records that are read because tables differ: a rewrite changes a few.
 constexpr std::size_t kMostRead = std::size_t{1} << 20;
 
@@ -119,7 +119,7 @@ class UnwindComparer {
 
  private:
   static std::uint64_t start_of(std::span<const UnwindEntry> entries, std::size_t i) {
-    return i < entries.size() ? entries[i].start.value : kEnd;
+    return i < entries.size() ? entries[i].start.value : kUnwindEnd;
   }
   static std::uint64_t next_start(std::span<const UnwindEntry> entries, std::size_t i) {
     return start_of(entries, i + 1);
@@ -138,9 +138,9 @@ class UnwindComparer {
     for (std::size_t i = 0; i < entries.size(); ++i) {
       const std::uint64_t next = i + 1 < entries.size() ? entries[i + 1].start.value : end;
       const CfiFde* fde = frames.fde(entries[i].fde);
-      const std::uint64_t size = fde == nullptr ? kEnd : fde->size.value;
+      const std::uint64_t size = fde == nullptr ? kUnwindEnd : fde->size.value;
       const std::uint64_t begin = entries[i].start.value;
-      const std::uint64_t stop = std::min(next, checked_add(begin, size).value_or(kEnd));
+      const std::uint64_t stop = std::min(next, checked_add(begin, size).value_or(kUnwindEnd));
       const bool fits = fde != nullptr && fde->start == entries[i].start && size <= next - begin;
       if (begin < stop) result.push_back({begin, stop, entries[i].fde, fits});
     }
