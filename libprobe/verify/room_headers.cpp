@@ -11,7 +11,7 @@ namespace reprobe {
 namespace {
 
 // Of a file made to be slow; no other has that many.
-constexpr std::size_t kMostHeaders = 1024;
+constexpr std::size_t kMostRoomHeaders = 1024;
 
 bool same_place(const Segment& a, const Segment& b) {
   return a.offset == b.offset && a.vaddr == b.vaddr && a.paddr == b.paddr && a.filesz == b.filesz &&
@@ -33,7 +33,7 @@ bool is_mapped_at_its_address(const ElfFile& file, const Segment& segment) {
 }
 
 bool too_many(const ElfFile& before, const ElfFile& after) {
-  return before.segments().size() > kMostHeaders || after.segments().size() > kMostHeaders;
+  return before.segments().size() > kMostRoomHeaders || after.segments().size() > kMostRoomHeaders;
 }
 
 class HeaderComparer {
