@@ -310,12 +310,8 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
       out.push_back(section_finding(now, "is new, and none that a repair adds"));
     }
   }
-  std::uint32_t last = 0;
   for (const Section& old : before.sections()) {
-    // Only headers of notes change places with others.
-    const bool misplaced = !holds_notes(old) && match.now[old.index] != 0 &&
-                           match.now[old.index] < std::exchange(last, match.now[old.index]);
-    if (misplaced || !may_be_elsewhere(old, match)) {
+    if (!may_be_elsewhere(old, match)) {
       out.push_back(section_finding(old, match.now[old.index] == 0
                                              ? "is not in the result"
                                              : "has another place among the headers"));
