@@ -244,6 +244,13 @@ class Round:
         shutil.copy(result.after, os.path.join(folder, "true"))
         shutil.copy(path, os.path.join(folder, "forged"))
 
+    def write(self, seconds):
+        """After each result, so that a run that is cut short leaves what it found."""
+        if self.options.findings:
+            self.write_findings(self.options.findings)
+        if self.options.record:
+            self.write_record(self.options.record, seconds)
+
     def write_findings(self, path):
         with open(path, "w", encoding="utf-8") as file:
             for (command, kind, what), cases in sorted(self.false.items()):
@@ -295,7 +302,7 @@ def main():
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     long_run = options.count > 0
-    options.count = options.count or 300
+    options.count = options.count or 150
     begun = time.time()
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -305,12 +312,9 @@ def main():
                                                     options.fixtures, long_run)):
             if re.search(options.only, f"{result.name} {result.command}"):
                 turns.of_result(result, 1000 * number)
+                turns.write(time.time() - begun)
                 if long_run:
                     print(f"{time.time() - begun:6.0f} s {result.name}: {result.command}", flush=True)
-    if options.findings:
-        turns.write_findings(options.findings)
-    if options.record:
-        turns.write_record(options.record, time.time() - begun)
     made, accepted, false = (sum(entry[i] for entry in turns.counts.values()) for i in range(3))
     for (command, kind, what), cases in sorted(turns.false.items()):
         name, told, more = cases[0]
