@@ -158,8 +158,22 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
       "Exit: 0 proven, 1 a difference that no rewrite of notes makes, 3 unreadable.\n"
       "\n"
       "Examples:\n"
-      "  reprobe verify old.so new.so");
+      "  reprobe verify old.so new.so\n"
+      "  reprobe verify --command sled app app.sled");
   add_common(command, options.common);
+  std::vector<std::string> commands;
+  for (const RewriteCommand each : kRewriteCommands) commands.emplace_back(to_string(each));
+  command
+      .add_option_function<std::string>(
+          "--command",
+          [&options](const std::string& name) {
+            for (const RewriteCommand each : kRewriteCommands) {
+              if (name == to_string(each)) options.command = each;
+            }
+          },
+          "what the rewrite was; without, what it can have been is tried")
+      ->check(CLI::IsMember(commands))
+      ->type_name("COMMAND");
   command.add_option("BEFORE", options.before, "the file before the rewrite")->required();
   command.add_option("AFTER", options.after, "the file after it")->required();
   command.add_flag("--remove-ambiguous", options.removed_ambiguous,

@@ -20,6 +20,7 @@
 #include "libprobe/rewrite/index/from_index.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/legacy/upgrade.hpp"
+#include "libprobe/rewrite/other_section.hpp"
 #include "tool/check.hpp"
 #include "tool/debug_file.hpp"
 #include "tool/elf_input.hpp"
@@ -266,6 +267,14 @@ Result<Planned> plan_notes(const FixCommandOptions& options, const LinkObjects& 
     const LegacyProbes legacy = read_legacy(file);
     if (legacy.found()) return plan_upgraded(std::move(*input), legacy, fix_options);
   }
+  if (probes.probes.empty() && choice->wants(repair::other_section)) {
+    auto others = plan_other_section(file, fix_options);
+    if (!others) return tl::unexpected(others.error());
+    if (*others) {
+      return Planned{std::move(*input), std::move((*others)->probes), std::move((*others)->fix),
+                     std::nullopt};
+    }
+  }
   auto fix = plan_fix(file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());
   // -p narrows the work to some probes; what is wrong with others is not asked.
@@ -330,7 +339,8 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
   // apply -> verify -> commit: the result is checked before it takes the file's place.
-  const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
+  const CheckOptions check{.options = {.command = RewriteCommand::fix,
+                                       .allow_removed_ambiguous = options.remove_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = planned->debug ? &*planned->debug : nullptr,
                                        .allow_respelled = options.respell,

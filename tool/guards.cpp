@@ -166,7 +166,10 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
   warn_of_patchelf(options.file, input->file, result->plan, terminal);
-  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
+  const RewriteCommand command =
+      options.to == GuardsCommand::on ? RewriteCommand::guards_on : RewriteCommand::guards_site;
+  const CheckOptions check{.options = {.command = command},
+                           .second_opinion = options.second_opinion};
   const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {

@@ -160,7 +160,12 @@ class Lister {
 
   void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
     const auto indexed = read_index_probes(file);
-    const ProbeFile read = indexed ? *indexed : read_probes(file, &objects_);
+    const auto others = indexed ? std::nullopt : read_other_sections(file);
+    const ProbeFile read = indexed ? *indexed : others ? *others : read_probes(file, &objects_);
+    if (others) {
+      terminal_.warning(path +
+                        ": the notes are not in a section .note.stapsdt: no tracer finds them");
+    }
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);

@@ -7,6 +7,7 @@
 #include "libprobe/error.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/sled/sled.hpp"
+#include "libprobe/verify/compare.hpp"
 #include "tool/terminal.hpp"
 
 namespace reprobe {
@@ -96,6 +97,7 @@ struct RelativizeCommandOptions : WriteOptions {
 
 struct VerifyOptions {
   CommonOptions common;
+  std::optional<RewriteCommand> command;  // nothing: each is tried
   std::string before;
   std::string after;
   std::string from_debug;

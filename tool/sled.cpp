@@ -159,7 +159,8 @@ Result<int> sled_file(const SledCommandOptions& options, const Terminal& termina
   warn_of_problems(options.file, input->file, terminal);
   warn_of_patchelf(options.file, input->file, result->plan, terminal);
   // apply -> verify -> commit.
-  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
+  const CheckOptions check{.options = {.command = RewriteCommand::sled},
+                           .second_opinion = options.second_opinion};
   const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {

@@ -51,7 +51,8 @@ int run_verify(const VerifyOptions& options) {
   if (!objects) return fail_with("--objects", objects.error());
   std::vector<std::string> changed;
   if (options.new_build_id) changed.emplace_back(".note.gnu.build-id");
-  const CheckOptions check{.options = {.allow_removed_ambiguous = options.removed_ambiguous,
+  const CheckOptions check{.options = {.command = options.command,
+                                       .allow_removed_ambiguous = options.removed_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = debug ? &*debug : nullptr,
                                        .allow_respelled = options.respelled,

@@ -246,6 +246,19 @@ bool no_code_bytes(const ElfFile& file) {
   return any_code;
 }
 
+// Is there a jump, call or trap at the site? In code that may be ARM's or Thumb's, by either.
+bool transfers_control(const Decoder& decoder, const std::optional<Decoder>& thumb, ByteView bytes,
+                       const Probe& probe) {
+  const auto transfers = [&](const Decoder& by) {
+    const auto instruction = by.decode(bytes, probe.site);
+    return instruction && instruction->transfers_control();
+  };
+  const auto& function = probe.facts.function;
+  const bool known = function && function->from_symbol;
+  if (thumb && (!known || function->thumb) && transfers(*thumb)) return true;
+  return (!thumb || !known || !function->thumb) && transfers(decoder);
+}
+
 }  // namespace
 
 void gather_facts(const ElfFile& file, ProbeFile& result) {
@@ -284,6 +297,8 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
   result.has_unwind = lookup.has_unwind;
   const KeptRelocations kept(file, result.scan);
   const auto decoder = Decoder::open(file.header(), false);
+  const auto thumb =
+      file.header().machine == EM_ARM ? Decoder::open(file.header(), true) : std::nullopt;
   result.machine_known = decoder.has_value();
   for (std::size_t k = 0; k < asked.size(); ++k) {
     Probe& probe = probes[asked[k]];
@@ -293,8 +308,7 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
     probe.facts.nop = nop_here(bytes, file.header(), probe.facts.function);
     count_stray_nops(file, sites, probe);
     if (probe.facts.nop.kind != NopKind::none || !decoder) continue;
-    const auto instruction = decoder->decode(bytes, probe.site);
-    probe.facts.looks_patched = instruction && instruction->transfers_control();
+    probe.facts.looks_patched = transfers_control(*decoder, thumb, bytes, probe);
   }
   for (Probe& probe : probes) {
     probe.facts.relocation = kept.about(probe.note);

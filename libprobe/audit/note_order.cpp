@@ -54,6 +54,11 @@ std::vector<std::size_t> longest_rising(const std::vector<Probe>& probes,
   return rising;
 }
 
+bool is_near(std::uint64_t a, std::uint64_t b) {
+  constexpr std::uint64_t kNear = 0x1000;
+  return (a < b ? b - a : a - b) < kNear;
+}
+
 // Orders the notes [begin, end), all of one section.
 class SectionOrder {
  public:
@@ -78,15 +83,23 @@ class SectionOrder {
     for (std::size_t i = begin_; i < end_; ++i) {
       while (behind != rising_.end() && *behind < i) ++behind;
       if (dead_[i] || !is_comparable(probes_[i])) continue;
-      const auto location = probes_[i].note.location;
-      const bool above =
-          behind == rising_.begin() || probes_[*std::prev(behind)].note.location <= location;
-      const bool below = behind == rising_.end() || location <= probes_[*behind].note.location;
-      orders[i] = above && below ? NoteOrder::in_order : NoteOrder::out_of_order;
+      const std::uint64_t own = location(i);
+      const bool first = behind == rising_.begin(), last = behind == rising_.end();
+      const bool above = first || location(*std::prev(behind)) <= own;
+      const bool below = last || own <= location(*behind);
+      const bool near = (!first && is_near(location(*std::prev(behind)), own)) ||
+                        (!last && is_near(location(*behind), own));
+      orders[i] = above && below ? NoteOrder::in_order
+                  : near         ? NoteOrder::out_of_order
+                                 : NoteOrder::far_away;
     }
   }
 
  private:
+  [[nodiscard]] std::uint64_t location(std::size_t i) const {
+    return probes_[i].note.location.value;
+  }
+
   const std::vector<Probe>& probes_;
   const std::vector<bool>& dead_;
   std::size_t begin_;

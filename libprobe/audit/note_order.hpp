@@ -15,6 +15,8 @@ enum class NoteOrder {
   unknown,       // no live note to compare with, or the order of this section's notes means nothing
   in_order,      // between the live notes before and behind it
   out_of_order,  // not between them
+  far_away,  // not between them, and not near one either: hand-written notes may stand in another
+             // order than their code, but near it
 };
 
 // One answer per probe; `unknown` for the dead ones (`dead[i]`) and for sites in functions that

@@ -73,10 +73,12 @@ std::string Proofs::by_boundary(const Probe& probe) const {
 
 std::string Proofs::by_missing_nop(const Probe& probe, NoteOrder order, DeadRun run) const {
   if (!bytes_tell(probe) || probe.facts.nop.kind != NopKind::none) return "";
-  if (order != NoteOrder::out_of_order) return "";
+  if (order != NoteOrder::far_away) return "";
   // A jump, call or trap is what other tools leave of a nop: it takes dead neighbours, too.
   if (probe.facts.looks_patched && run != DeadRun::inside) return "";
-  return fmt::format("no nop at {}, and it is out of order among the live notes", spot(probe));
+  return fmt::format(
+      "no nop at {}, and it is far from where its place among the live notes lets it be",
+      spot(probe));
 }
 
 }  // namespace reprobe

@@ -30,8 +30,8 @@ Finding ambiguous(const Probe& probe) {
                           "instruction");
   finding.evidence = probe.evidence;
   finding.hint =
-      "link with -Wl,--emit-relocs (lld, bfd) or keep .symtab to decide; reprobe fix "
-      "--remove-ambiguous -p PROVIDER:NAME removes it";
+      "--objects with the inputs of the link, -Wl,--emit-relocs (lld, bfd) or .symtab decide; "
+      "reprobe fix --remove-ambiguous -p PROVIDER:NAME removes it";
   return finding;
 }
 
@@ -61,6 +61,7 @@ std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes, const K
   rules::add_index_findings(file, probes, findings);
   rules::add_base_findings(file, probes, findings);
   rules::add_semaphore_findings(file, probes, findings);
+  rules::add_lonely_counter_findings(file, probes, findings);
   rules::add_conflict_findings(file, probes, findings);
   rules::add_site_findings(file, probes, kernels, findings);
   rules::add_argument_findings(file, probes, findings);

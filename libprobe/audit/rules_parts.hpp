@@ -38,6 +38,8 @@ using Name = std::vector<const Probe*>;
 void add_base_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
 void add_semaphore_findings(const ElfFile& file, const ProbeFile& probes,
                             std::vector<Finding>& out);
+void add_lonely_counter_findings(const ElfFile& file, const ProbeFile& probes,
+                                 std::vector<Finding>& out);
 void add_conflict_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
 void add_site_findings(const ElfFile& file, const ProbeFile& probes, const Kernels& kernels,
                        std::vector<Finding>& out);

@@ -141,9 +141,13 @@ class Judge {
     }
   }
 
+  bool is_out_of_order(std::size_t i) const {
+    return orders_[i] == NoteOrder::out_of_order || orders_[i] == NoteOrder::far_away;
+  }
+
   // Does the note stand where the live notes around it let it be expected?
   bool is_credible(std::size_t i) const {
-    return runs_[i] != DeadRun::inside && orders_[i] != NoteOrder::out_of_order;
+    return runs_[i] != DeadRun::inside && !is_out_of_order(i);
   }
 
   // Another probe stands at this very instruction. Identical code folding explains it: the names of
@@ -222,7 +226,7 @@ class Judge {
     } else if (runs_[i] == DeadRun::one_sided) {
       doubts.emplace_back("the notes before or after it are dangling and close by");
     }
-    if (code_was_dropped_ && orders_[i] == NoteOrder::out_of_order) {
+    if (code_was_dropped_ && is_out_of_order(i)) {
       doubts.emplace_back("it is out of order among the live notes");
     }
   }

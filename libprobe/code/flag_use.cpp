@@ -47,7 +47,8 @@ bool reads_only(unsigned condition, StatusFlag flag) {
   }
 }
 
-// Does it read another flag?
+}  // namespace
+
 bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   if (const auto cc = condition(e)) return !reads_only(*cc, flag);
@@ -63,6 +64,8 @@ bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   return (code.reads & kFlagsBit) != 0;
 }
 
+namespace {
+
 // Shifts by a constant other than 0 (Intel SDM volume 2, SAL/SAR/SHL/SHR).
 bool shifts(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
@@ -73,8 +76,9 @@ bool shifts(const CodeInstruction& code) {
   return by_immediate && code.immediate && (*code.immediate & 0x1f) != 0;
 }
 
-// Does it give every status flag another value, or leave it undefined?
-bool overwrites(const CodeInstruction& code) {
+}  // namespace
+
+bool overwrites_flags(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   if (arithmetic(e) || shifts(code)) return true;
   if (e.map == OpcodeMap::one_byte) {
@@ -98,6 +102,8 @@ bool overwrites(const CodeInstruction& code) {
       return false;
   }
 }
+
+namespace {
 
 class FlagWalk {
  public:
@@ -145,7 +151,7 @@ class FlagWalk {
         break;
     }
     if (reads_more(flag_, code)) return false;
-    if (overwrites(code)) return true;
+    if (overwrites_flags(code)) return true;
     if (code.target) {
       const VirtAddr to = *code.target;
       const bool tail_call =

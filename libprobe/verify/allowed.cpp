@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"
@@ -309,8 +310,12 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
       out.push_back(section_finding(now, "is new, and none that a repair adds"));
     }
   }
+  std::uint32_t last = 0;
   for (const Section& old : before.sections()) {
-    if (!may_be_elsewhere(old, match)) {
+    // Only headers of notes change places with others.
+    const bool misplaced = !holds_notes(old) && match.now[old.index] != 0 &&
+                           match.now[old.index] < std::exchange(last, match.now[old.index]);
+    if (misplaced || !may_be_elsewhere(old, match)) {
       out.push_back(section_finding(old, match.now[old.index] == 0
                                              ? "is not in the result"
                                              : "has another place among the headers"));
@@ -329,6 +334,10 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
     if (moved ? !base_in_segment(after, now) : !well_placed(before, after, old, now)) {
       out.push_back(section_finding(old, "lies neither in its old place nor behind the old file"));
     }
+  }
+  if (const auto number = out_of_order(before, after, match)) {
+    out.push_back(
+        section_finding(*before.section_at(*number), "has another place among the headers"));
   }
   compare_names(before, after, match, out);
 }

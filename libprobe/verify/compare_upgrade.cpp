@@ -16,9 +16,9 @@
 #include "libprobe/code/true_branches.hpp"
 #include "libprobe/plan/plan.hpp"
 #include "libprobe/plan/planned_source.hpp"
-#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/compare_dynamic.hpp"
 #include "libprobe/verify/constant_registers.hpp"
+#include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -113,30 +113,38 @@ class UpgradeComparer {
   void compare_notes() {
     const LegacyProbes old = read_legacy(before_);
     // With the counter that the record says, or the one that the file proves.
-    const auto counters =
-        wanted_semaphores(before_, old.file, read_semaphores(before_, old.file), RepairChoice{});
+    const std::vector<VirtAddr> counters = proven_counters(before_, old.file);
     std::map<SeenNote, std::vector<std::size_t>> known;
+    std::map<VirtAddr, std::size_t> call_at;
     std::vector<bool> found(old.file.probes.size());
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
       Probe probe = old.file.probes[i];
       if (old_.records[old.record[i]].is_call()) {
-        counters_[probe.site] = {probe.semaphore, counters[i].address};
+        counters_[probe.site] = {probe.semaphore, counters[i]};
+        call_at.emplace(probe.site, i);
         continue;
       }
       known[seen_note(probe)].push_back(i);
-      if (counters[i].address == probe.semaphore) continue;
-      probe.semaphore = counters[i].address;
+      if (counters[i] == probe.semaphore) continue;
+      probe.semaphore = counters[i];
       known[seen_note(probe)].push_back(i);
     }
     std::vector<const Probe*> calls;
+    std::size_t last = 0;  // notes stand in the order of the records
     for (const Probe& probe : now_.probes) {
-      std::vector<std::size_t>& same = known[seen_note(probe)];
-      while (!same.empty() && found[same.back()]) same.pop_back();
-      if (same.empty()) {
-        calls.push_back(&probe);
+      const std::vector<std::size_t>& same = known[seen_note(probe)];
+      const auto first = std::ranges::find_if(same, [&](std::size_t i) { return !found[i]; });
+      const auto call = call_at.find(probe.site);
+      std::size_t place = last;
+      if (first != same.end()) {
+        found[*first] = true;
+        place = *first;
       } else {
-        found[same.back()] = true;
+        calls.push_back(&probe);
+        if (call != call_at.end()) place = call->second;
       }
+      if (place < last) differs("verify-probe-added", probe, "the notes are in another order");
+      last = place;
       const bool on_nop = probe.facts.nop.kind == NopKind::nop;
       if (probe.verdict != Verdict::live && !(probe.verdict == Verdict::ambiguous && on_nop)) {
         differs("verify-probe-added", probe,
@@ -275,6 +283,7 @@ class UpgradeComparer {
     const auto expected = done ? ElfFile::open(source) : fail(ErrorCode::internal, "", "headers");
     if (!expected) return differs("verify-section", "the section headers cannot be compared");
     CompareOptions options = options_;
+    options.command = RewriteCommand::fix;
     options.elsewhere = &elsewhere_;
     std::ranges::move(compare(*expected, after_, options), std::back_inserter(out_));
   }

@@ -14,7 +14,7 @@ code = "\n".join(
     if path.parent.name != "tracers"  # their reasons are no rules
 )
 PREFIX = (r"(?:note|base|verify|elf|index|semaphore|argument|site|probe|legacy)-[a-z-]+|redzone-nop5|nop5-fork|section-order|"
-          r"build-id-short|payload|notes-stripped|debug-file|spec-count|dangling|ambiguous|alias")
+          r"build-id-short|payload|notes-stripped|other-section|debug-file|spec-count|dangling|ambiguous|alias")
 named = set(re.findall(
     rf'(?:rule = |Rule\{{|string_view note_\w+ = |finding\(|differs\(|probe, |old, |\[at\], )\s*"({PREFIX})"', code))
 named |= set(re.findall(

@@ -262,6 +262,7 @@ def check_removed(f):
         f.fail(f"fix: {candidate} is not a note of the input, or not in its place")
         return
     gone = {note.index for note in removed}
+    outside = []
     for note in f.before.notes:
         f.counts[note.status] += 1
         f.counts["removed"] += note.index in gone
@@ -271,7 +272,11 @@ def check_removed(f):
             f.fail(f"fix: removed every note of the live site of {note}")
         if note.status == "dead" and note.index not in gone and \
                 not f.before.executable_at(note.address) and f.variant != "debug" and not f.shifted:
-            f.fail(f"fix: left the dead {note}, outside executable sections")
+            outside.append(note)
+    # Constants that share a segment with code may look like a nop: one byte in about 200 does.
+    allowed = f.counts["dead"] // 200 if "norosegment" in f.manifest["mode"] else 0
+    if len(outside) > allowed:
+        f.fail(f"fix: left {len(outside)} dead notes outside executable sections, as {outside[0]}")
     check_mass(f)
 
 
@@ -279,9 +284,11 @@ def check_mass(f):
     if f.manifest["scenario"] != "mass" or f.variant in ("debug", "adjust"):
         return
     dead = f.counts["dead"]
-    # 1,490 of 1,500. What stays lies at the two ends of the run of dead notes, where their order
-    # proves nothing; that part does not shrink with the run.
-    if f.manifest["mode"] in ("pie", "shared") and f.counts["removed"] < dead - 10:
+    # 1,470 of 1,500, 485 of 500: what stays stands on a nop, which nothing in the file proves to be
+    # none of a probe's (clang pads functions with long ones, ppc64le and s390x between calls), or at
+    # the two ends of the run of dead notes.
+    left = 15 if f.manifest["toolchain"] not in ("gcc", "clang") else 30
+    if f.manifest["mode"] in ("pie", "shared") and f.counts["removed"] < dead - left:
         f.fail(f"fix: removed {f.counts['removed']} of {dead} dead notes")
 
 

@@ -1,5 +1,5 @@
-// Names of Rust: what they mean is what c++filt of binutils 2.40 says of names that rustc 1.9x wrote,
-// without the hashes.
+// Names of Rust: what they mean is what c++filt of binutils 2.40 says of names that rustc 1.9x
+// wrote, without the hashes.
 #include "libprobe/code/rust_names.hpp"
 
 #include "catch.hpp"
