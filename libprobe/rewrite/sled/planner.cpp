@@ -65,6 +65,14 @@ class FunctionPlanner {
     return step;
   }
 
+  // libbpf attaches at the five-byte nop behind a one-byte nop that a note names.
+  [[nodiscard]] bool follows_site_nop(std::size_t at) const {
+    if (planner_.rules_.kind != SledKind::nop5 || at == 0) return false;
+    const CodeInstruction& before = flow_.code[at - 1];
+    return before.kind == InstructionKind::nop && before.size.value == 1 &&
+           (flow_.target(before.address) & kTargetSite) != 0;
+  }
+
   // The nops at the site hold the sled, with no target but their first byte.
   bool in_place(std::size_t at) {
     const VirtAddr site = start(at);
@@ -84,6 +92,7 @@ class FunctionPlanner {
       if (flow_.target(start(i)) != 0) return false;
     }
     if (runs_.target_inside(site, end(last)) || !is_free(site, end(last))) return false;
+    if (flow_.kept.why_kept(site, end(last)) || follows_site_nop(at)) return false;
     add_patch({.form = Patch::Form::sled, .at = site, .size = Size{end(last).value - site.value}});
     add_site({site, Tactic::in_place, std::nullopt});
     return true;
@@ -113,6 +122,7 @@ class FunctionPlanner {
     }
     stub.resume = branch.target;
     const VirtAddr field{branch.address.value + branch.branch_field->at};
+    if (flow_.kept.why_kept(field, end(next))) return false;
     if (!is_free(field, end(next)) || !can_emit(stub)) return false;
     add_patch({.form = Patch::Form::relative,
                .at = field,

@@ -28,8 +28,12 @@ bool RunFinder::is_wanted_site(VirtAddr address) const {
 
 bool RunFinder::is_target(VirtAddr address) const {
   const TargetKinds kinds = flow_.target(address);
-  if (kinds == kTargetSite) return !is_wanted_site(address) || is_planned(address);
+  if (kinds == kTargetSite) return is_target_site(address);
   return kinds != 0;
+}
+
+bool RunFinder::is_target_site(VirtAddr address) const {
+  return !is_wanted_site(address) || is_planned(address);
 }
 
 std::optional<CodeTarget> RunFinder::target_inside(VirtAddr begin, VirtAddr end) const {
@@ -42,9 +46,7 @@ std::optional<CodeTarget> RunFinder::target_inside(VirtAddr begin, VirtAddr end)
 }
 
 bool RunFinder::is_padding(std::size_t i) const {
-  const CodeInstruction& code = flow_.code[i];
-  const bool filler = code.kind == InstructionKind::nop || code.kind == InstructionKind::trap;
-  return filler && flow_.target(start(i)) == 0 && !flow_.target_between(start(i), end(i));
+  return dead_[i];
 }
 
 const std::vector<std::size_t>& RunFinder::branches_to(VirtAddr target) {
@@ -72,6 +74,12 @@ tl::expected<Run, Reason> RunFinder::from(std::size_t first, std::size_t through
     }
     if (const auto why = why_not_displaced(flow_.code[i])) {
       return no(*why + " in the window", at_text(start(i)));
+    }
+    if (const auto why = flow_.kept.why_stays(flow_.code[i])) {
+      return no(std::string(*why), at_text(start(i)));
+    }
+    if ((flow_.target(start(i)) & kTargetSite) != 0 && is_target_site(start(i))) {
+      return no("another probe in the window", at_text(start(i)));
     }
     if (flow_.code[i].target && taken_.reaimed.contains(flow_.code[i].target->value)) {
       return no("a branch to a target that has moved");

@@ -59,6 +59,8 @@ class RunFinder {
   [[nodiscard]] bool is_planned(VirtAddr site) const { return taken_.planned.contains(site.value); }
   // May control arrive there from elsewhere? Another site is none: its own sled is in the stub.
   [[nodiscard]] bool is_target(VirtAddr address) const;
+  // Of a site: its nop stays, because its note will name it, or a sled has it already.
+  [[nodiscard]] bool is_target_site(VirtAddr address) const;
   // In (begin, end).
   [[nodiscard]] std::optional<CodeTarget> target_inside(VirtAddr begin, VirtAddr end) const;
   // A byte behind the end of a block that nothing reaches, if the block ends before it.
