@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "libprobe/code/code_uses.hpp"
+#include "libprobe/code/flow_kept.hpp"
 #include "libprobe/code/flow_parts.hpp"
 #include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/code/flow_scan.hpp"
@@ -112,6 +113,7 @@ struct FlowReader::State {
   [[nodiscard]] const Function* function_of(VirtAddr site) const;
   [[nodiscard]] bool entered_by_calls(const Function& function) const;
   void add_padding(FunctionFlow& flow) const;
+  [[nodiscard]] bool may_be_used(const CodeUse& use) const;
   void add_own_targets(FunctionFlow& flow) const;
   void check_boundaries(FunctionFlow& flow) const;
 };
@@ -161,8 +163,9 @@ AddressRanges ranges_of(std::span<const Function> functions) {
   std::vector<AddressRanges::Range> ranges;
   for (const Function& function : functions) {
     const VirtAddr end = end_of(function);
-    ranges.push_back(
-        {function.start, VirtAddr{checked_add(end.value, kLongestPadding).value_or(end.value)}});
+    const std::uint64_t start = function.start.value;
+    ranges.push_back({VirtAddr{start - std::min(start, kLongestPadding)},
+                      VirtAddr{checked_add(end.value, kLongestPadding).value_or(end.value)}});
   }
   return AddressRanges(std::move(ranges));
 }
@@ -194,8 +197,9 @@ void FlowReader::State::add_padding(FunctionFlow& flow) const {
       last = std::min(last, fde.start.value);
   for (const Reference& r : references.into(end, VirtAddr{last}))
     last = std::min(last, r.target.value);
-  for (const CodeUse& use : uses.into(end, VirtAddr{last}))
-    last = std::min(last, use.target.value);
+  for (const CodeUse& use : uses.into(end, VirtAddr{last})) {
+    if (may_be_used(use)) last = std::min(last, use.target.value);
+  }
   // A note names it, rightly or not: it stays what it is.
   const auto site = std::ranges::lower_bound(sites, end);
   if (site != sites.end()) last = std::min(last, site->value);
@@ -209,6 +213,15 @@ void FlowReader::State::add_padding(FunctionFlow& flow) const {
     flow.code.push_back(*code);
   }
   flow.padding = Size{at.value - end.value};
+}
+
+// An operand was found by its bytes: where the code around it is known, it has to be one.
+bool FlowReader::State::may_be_used(const CodeUse& use) const {
+  const auto range = use.kind == CodeUseKind::operand ? ranges.find(use.source) : std::nullopt;
+  const auto code = range ? ranges.decode(*range) : std::nullopt;
+  if (!code) return true;
+  const auto after = std::ranges::upper_bound(*code, use.source, {}, &CodeInstruction::address);
+  return after == code->begin() || is_operand(*std::prev(after), use);
 }
 
 void FlowReader::State::add_own_targets(FunctionFlow& flow) const {
@@ -278,10 +291,12 @@ Result<FunctionFlow> FlowReader::function_of(VirtAddr site) const {
     incomplete(flow, "not all of its bytes are instructions, or it is longer than 1 MiB");
     return flow;
   }
+  // What is patched may begin before the function (-fpatchable-function-entry=8,3).
+  const std::uint64_t before = range.start.value - std::min(range.start.value, kLongestPadding);
   PartsQuestion question{range,
                          flow.code,
                          state_->references.into(range.start, VirtAddr{range.end.value + 1}),
-                         state_->uses.into(range.start, range.end),
+                         state_->uses.into(VirtAddr{before}, range.end),
                          state_->entered_by_calls(*function),
                          &state_->budget};
   FunctionParts parts = find_parts(*state_->file, state_->ranges, question);

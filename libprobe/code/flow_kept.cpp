@@ -34,7 +34,9 @@ class KeptFinder {
   explicit KeptFinder(const KeptQuestion& question) : q_(question) {}
 
   FoundKept run() {
-    for (const CodeUse& use : q_.uses) take(use);
+    for (const CodeUse& use : q_.uses) {
+      if (use.kind == CodeUseKind::patched || q_.range.contains(use.target)) take(use);
+    }
     for (const Reference& reference : q_.references) take(reference);
     keep_named();
     keep_copied();
@@ -71,10 +73,7 @@ class KeptFinder {
     const CodeInstruction* holder = q_.holder_of(use.source);
     std::uint64_t size = kLongestOperand;
     if (holder != nullptr) {
-      const bool real = holder->rip_target == use.target && !holder->is_lea() &&
-                        holder->kind != InstructionKind::nop && holder->memory &&
-                        holder->address.value + holder->encoding.modrm_at == use.source.value;
-      if (!real) return;
+      if (!is_operand(*holder, use)) return;
       if (holder->memory->size != 0) size = holder->memory->size;
     }
     keep_data(use.target, size);
@@ -89,8 +88,10 @@ class KeptFinder {
   [[nodiscard]] std::uint64_t patched_size(VirtAddr start) const {
     std::size_t i = index_at(start);
     if (i == q_.code.size()) return kShortestPatch;
-    for (++i; i < q_.code.size() && q_.code[i].kind == InstructionKind::nop; ++i) {
+    if (start >= q_.range.start) ++i;
+    for (; i < q_.code.size() && q_.code[i].kind == InstructionKind::nop; ++i) {
     }
+    if (i == 0) return kShortestPatch;
     return std::max(kShortestPatch, q_.code[i - 1].end().value - start.value);
   }
 
@@ -192,6 +193,12 @@ class KeptFinder {
 };
 
 }  // namespace
+
+bool is_operand(const CodeInstruction& holder, const CodeUse& use) {
+  return holder.rip_target == use.target && !holder.is_lea() &&
+         holder.kind != InstructionKind::nop && holder.memory &&
+         holder.address.value + holder.encoding.modrm_at == use.source.value;
+}
 
 FoundKept find_kept_code(const KeptQuestion& question) { return KeptFinder(question).run(); }
 

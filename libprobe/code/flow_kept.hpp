@@ -17,7 +17,7 @@ struct KeptQuestion {
   CodeRange range;                        // of the function
   std::span<const CodeInstruction> code;  // of the range
   std::span<const Reference> references;  // into the range and to its end
-  std::span<const CodeUse> uses;          // into the range
+  std::span<const CodeUse> uses;          // into the range; of patched code also before it
   // Tables that the function's jumps read: words in them are labels and nothing else.
   std::span<const CodeRange> label_tables;
   bool jumps_to_labels{};  // the function has an indirect jump: its own labels are for that
@@ -36,6 +36,9 @@ struct FoundKept {
 };
 
 [[nodiscard]] FoundKept find_kept_code(const KeptQuestion& question);
+
+// Is the instruction that holds the use's byte the one that reads or writes there?
+[[nodiscard]] bool is_operand(const CodeInstruction& holder, const CodeUse& use);
 
 // Of a reference that was found as four bytes in code: they are an immediate or an absolute operand
 // of the instruction.

@@ -20,6 +20,8 @@ constexpr std::size_t kMostParts = 256;
 // A table makes other jumps reachable, whose tables do the same.
 constexpr unsigned kMostRounds = 16;
 constexpr std::uint64_t kPointer = 8;
+// Words of a table of labels that follow each other and lead to other parts of the function.
+constexpr unsigned kMostOthers = 4;
 
 bool is_call(const CodeInstruction& code) {
   return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
@@ -169,7 +171,7 @@ class PartFinder {
 
   void take_references() {
     for (const CodeUse& use : question_.uses) {
-      if (use.kind != CodeUseKind::distance || use.target == question_.range.start) continue;
+      if (use.kind != CodeUseKind::distance || use.target <= question_.range.start) continue;
       target(use.target, kTargetWord);
       arrive(use.target, Arrival::unknown);
     }
@@ -336,6 +338,12 @@ class PartFinder {
     arrivals.erase(std::unique(arrivals.begin(), arrivals.end(), same), arrivals.end());
   }
 
+  // The address of the function itself is no label: at -O0 its functions' pointers are everywhere.
+  [[nodiscard]] bool is_label_in_data(const Reference& r) const {
+    const bool data = r.kind == ReferenceKind::relocation || r.kind == ReferenceKind::word;
+    return data && r.target != question_.range.start && r.target != question_.range.end;
+  }
+
   // Tables of all parts. True where they led to something new.
   bool follow_tables() {
     not_understood_.clear();
@@ -346,10 +354,9 @@ class PartFinder {
     std::vector<TableTarget> targets;
     std::vector<VirtAddr> through_memory;
     bool adds_to_labels = false;
-    const bool labels_in_data = std::ranges::any_of(question_.references, [&](const Reference& r) {
-      const bool data = r.kind == ReferenceKind::relocation || r.kind == ReferenceKind::word;
-      return data && r.target != question_.range.start && r.target != question_.range.end;
-    });
+    bool adds_to_loaded = false;
+    const bool labels_in_data = std::ranges::any_of(
+        question_.references, [&](const Reference& r) { return is_label_in_data(r); });
     for (Part& part : parts_) {
       sort_arrivals(part.arrivals);
       IndirectJumps jumps = follow_indirect_jumps(
@@ -364,8 +371,15 @@ class PartFinder {
       append(not_understood_, jumps.not_understood);
       append(through_memory, jumps.through_memory);
       adds_to_labels |= jumps.adds_to_labels;
+      adds_to_loaded |= jumps.adds_to_loaded;
     }
-    if (adds_to_labels)
+    // A label that stands in a table of labels is not loaded to compute from it.
+    const bool bases_in_data = std::ranges::any_of(question_.references, [&](const Reference& r) {
+      return is_label_in_data(r) && std::ranges::none_of(label_tables_, [&](const CodeRange& table) {
+               return table.contains(r.source);
+             });
+    });
+    if (adds_to_labels || (adds_to_loaded && bases_in_data))
       not_understood_.insert(not_understood_.end(), through_memory.begin(), through_memory.end());
     return take_table_targets(targets);
   }
@@ -378,7 +392,11 @@ class PartFinder {
     for (const Reference& r : question_.references) sources.insert(r.source.value);
     for (const VirtAddr table : jumps.pointer_tables) {
       VirtAddr end = table;
-      while (sources.contains(end.value)) end.value += kPointer;
+      unsigned others = 0;
+      for (VirtAddr word = table; others <= kMostOthers; word.value += kPointer) {
+        others = sources.contains(word.value) ? 0 : others + 1;
+        if (others == 0) end = VirtAddr{word.value + kPointer};
+      }
       if (end > table) label_tables_.push_back({table, end});
     }
   }

@@ -61,7 +61,9 @@ class Follower {
       const bool known = jump.reg && follow_register(jump.read_at, *jump.reg);
       if (!known) out_.not_understood.push_back(jump_);
     }
-    out_.adds_to_labels = adds_to_labels();
+    const bool takes_labels = takes_base_ || !labels_.empty();
+    if (takes_labels || piece_.labels_in_data) out_.adds_to_loaded = adds_to_loaded();
+    out_.adds_to_labels = computes_labels_ || (takes_labels && out_.adds_to_loaded);
     return std::move(out_);
   }
 
@@ -145,9 +147,8 @@ class Follower {
     return true;
   }
 
-  bool adds_to_labels() {
-    if (computes_labels_) return true;
-    if (labels_.empty() && !takes_base_ && !piece_.labels_in_data) return false;
+  // Is there a sum of which one part is or may be an address of the function?
+  bool adds_to_loaded() {
     for (std::size_t i = 0; i < piece_.code.size(); ++i) {
       if (adds_in_memory(piece_.code[i])) return true;
       const auto operands = sum_operands(piece_.code[i]);

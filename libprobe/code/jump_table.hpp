@@ -47,7 +47,7 @@ struct CodePiece {
   std::function<bool(VirtAddr)> may_be_case;
   // Returns and jumps to thunks that are indirect jumps, by index.
   std::span<const StackJump> stack_jumps{};
-  // Addresses inside the function stand in data: its labels are known to others.
+  // Addresses inside the function stand in data: IndirectJumps::adds_to_loaded is asked for.
   bool labels_in_data{};
 };
 
@@ -65,6 +65,8 @@ struct IndirectJumps {
   // The piece computes addresses from its function's labels and may keep them in memory: then
   // through_memory of all pieces is not understood either.
   bool adds_to_labels{};
+  // It computes from pointers that it loads: from labels, if those stand in data.
+  bool adds_to_loaded{};
 };
 
 [[nodiscard]] IndirectJumps follow_indirect_jumps(const CodePiece& piece);
