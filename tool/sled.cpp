@@ -8,12 +8,15 @@
 #include <map>
 
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/plan/compose.hpp"
 #include "libprobe/plan/undo.hpp"
+#include "libprobe/rewrite/sled/earlier_sleds.hpp"
 #include "tool/check.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"
+#include "tool/temporary_file.hpp"
 #include "tool/write.hpp"
 
 namespace reprobe {
@@ -102,9 +105,10 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
                   const Terminal& terminal) {
   const std::size_t done = result.sleds.sites.size();
   const std::size_t all = done + result.sleds.refused.size();
-  terminal.info(
-      fmt::format("{}: sleds: {}/{} ({:.1f}%)", options.file, done, all,
-                  all == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(all)));
+  const std::string share =
+      all == 0 ? "" : fmt::format(" ({:.1f}%)", 100.0 * static_cast<double>(done) /
+                                                    static_cast<double>(all));
+  terminal.info(fmt::format("{}: sleds: {}/{}{}", options.file, done, all, share));
   std::map<std::string, std::size_t> reasons;
   for (const RefusedSite& site : result.sleds.refused) ++reasons[site.reason];
   for (const auto& [reason, count] : reasons) {
@@ -130,40 +134,111 @@ Result<int> undo_file(const SledCommandOptions& options, const Terminal& termina
   return kDone;
 }
 
-Result<int> sled_file(const SledCommandOptions& options, const Terminal& terminal) {
+// The file's original, where it is another file.
+struct Original {
+  const ElfFile& file;
+  std::filesystem::path path;
+};
+
+// Sleds for a file that has none, or for the original of one that has.
+Result<int> sled_file(const SledCommandOptions& options, const Input& given,
+                      const std::optional<Original>& original, const SledOptions& sled_options,
+                      const Terminal& terminal) {
+  const ElfFile& file = original ? original->file : given.file;
   // read -> flow -> plan: nothing is written yet.
-  const auto input = open_input(options.file);
-  if (!input) return tl::unexpected(input.error());
-  const ProbeFile probes = read_probes(input->file);
-  const SledOptions sled_options{
-      .kind = options.kind, .guard = options.guard, .selected = selection(options.common)};
-  const auto result = plan_sleds(input->file, probes, sled_options);
+  const ProbeFile probes = read_probes(file);
+  const auto result = plan_sleds(file, probes, sled_options);
   if (!result) return tl::unexpected(result.error());
-  warn_of_problems(options.file, input->file, terminal);
+  warn_of_problems(options.file, file, terminal);
+  Result<Plan> plan = result->plan;
+  if (original) {
+    const auto output = apply(result->plan, file.source());
+    if (!output) return tl::unexpected(output.error());
+    plan = plan_output(given.file.source(), *output, "the sleds anew");
+  }
+  if (!plan) return tl::unexpected(plan.error());
   // apply -> verify -> commit.
   const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
-  const auto written = write_checked(options, result->plan, *input, check, terminal);
+  const auto written = write_output(
+      options, *plan, given.file.source(), given.stamp, [&](const std::filesystem::path& output) {
+        const std::filesystem::path path =
+            original ? original->path : std::filesystem::path(options.file);
+        return check_result(file, path, output, check, terminal);
+      });
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
-    print_json(plan_json(options, input->file, probes, *result));
+    print_json(plan_json(options, file, probes, *result));
   } else if (options.dry_run) {
     print_plan(probes, *result);
   }
-  if (result->already) {
-    terminal.info(options.file + ": has its sleds already, nothing to change");
-    return kDone;
-  }
   say_coverage(options, *result, terminal);
   say_index(options.file, result->index, terminal);
-  const bool none = result->sleds.sites.empty() && !result->sleds.refused.empty();
+  const SledPlan& sleds = result->sleds;
+  if (sleds.sites.empty() && sleds.refused.empty() && !probes.probes.empty()) {
+    terminal.warning(options.file + ": no probe is selected, nothing to change");
+  }
+  // With -o the copy is there, as a build step expects it.
+  const bool none = sleds.sites.empty() && !sleds.refused.empty() && options.output.empty();
   return none ? kRefused : kDone;
+}
+
+Result<int> nothing_to_change(const SledCommandOptions& options, const Input& input,
+                              const Terminal& terminal) {
+  const SledResult nothing;
+  const auto written =
+      write_output(options, nothing.plan, input.file.source(), input.stamp, {});
+  if (!written) return tl::unexpected(written.error());
+  if (options.common.json)
+    print_json(plan_json(options, input.file, read_probes(input.file), nothing));
+  terminal.info(options.file + ": has its sleds already, nothing to change");
+  return kDone;
+}
+
+// The file has sleds: they are planned anew from its original, with those that it had and those that
+// are asked for, of the kind that it had or that is asked for.
+Result<int> sled_again(const SledCommandOptions& options, const Input& input,
+                       const Terminal& terminal) {
+  auto earlier = earlier_sleds(input.file, read_probes(input.file));
+  if (!earlier) {
+    const bool asked = options.kind || !options.common.patterns.empty();
+    if (asked) return tl::unexpected(earlier.error());
+    return nothing_to_change(options, input, terminal);
+  }
+  const auto wanted = selection(options.common);
+  const SledOptions sled_options{
+      .kind = options.kind.value_or(earlier->kind),
+      .guard = options.guard,
+      .selected = [&](const Probe& probe) {
+        return earlier->sites.contains(probe.site) || !wanted || wanted(probe);
+      }};
+  const ElfFile& original = earlier->original;
+  const auto again = plan_sleds(original, read_probes(original), sled_options);
+  if (!again) return tl::unexpected(again.error());
+  const auto bytes = apply(again->plan, original.source());
+  const auto now = input.file.source().slice(FileOffset{0}, Size{input.file.source().size()}, "");
+  if (!bytes || !now || std::ranges::equal(*bytes, *now))
+    return nothing_to_change(options, input, terminal);
+  const auto copy = TemporaryFile::of(
+      *original.source().slice(FileOffset{0}, Size{original.source().size()}, "the original"));
+  if (!copy) return tl::unexpected(copy.error());
+  return sled_file(options, input, Original{original, copy->path()}, sled_options, terminal);
+}
+
+Result<int> sled_or_extend(const SledCommandOptions& options, const Terminal& terminal) {
+  const auto input = open_input(options.file);
+  if (!input) return tl::unexpected(input.error());
+  if (input->file.section(kUndoSection) != nullptr) return sled_again(options, *input, terminal);
+  const SledOptions sled_options{.kind = options.kind.value_or(SledKind::nop10),
+                                 .guard = options.guard,
+                                 .selected = selection(options.common)};
+  return sled_file(options, *input, std::nullopt, sled_options, terminal);
 }
 
 }  // namespace
 
 int run_sled(const SledCommandOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
-  const auto result = options.undo ? undo_file(options, terminal) : sled_file(options, terminal);
+  const auto result = options.undo ? undo_file(options, terminal) : sled_or_extend(options, terminal);
   if (result) return *result;
   terminal.error(options.file, result.error());
   return exit_code(result.error().code);
