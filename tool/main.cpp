@@ -239,9 +239,11 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       "6.17 to 7.1 (and there kills forked children of a traced program: not for servers that "
       "fork).\n"
       "\n"
-      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (or no site could get a sled), 5 "
-      "could\n"
-      "not be written.\n"
+      "A file that has sleds keeps them and gets those of -p besides, or all of another --kind. With\n"
+      "-o the output is always there: a copy where there is nothing to do.\n"
+      "\n"
+      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (in place also: no site could get a\n"
+      "sled), 5 could not be written.\n"
       "\n"
       "Examples:\n"
       "  reprobe sled app\n"
@@ -265,6 +267,8 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       ->type_name("WHEN")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
       ->default_str("auto");
+  command.add_flag("--debuggable", options.debuggable,
+                   "no sled where a debugger's breakpoint on old code would break the way to it");
   command.add_flag("--undo", options.undo, "take the sleds out again");
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   add_safety(command, options);

@@ -66,6 +66,7 @@ struct SledCommandOptions : WriteOptions {
   CommonOptions common;
   std::optional<SledKind> kind;  // nothing: nop10, or what the file's sleds are
   GuardMode guard{GuardMode::automatic};
+  bool debuggable{};
   bool undo{};
 };
 

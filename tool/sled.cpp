@@ -50,6 +50,7 @@ Json plan_json(const SledCommandOptions& options, const ElfFile& file, const Pro
            j["from"] = hex(site.site.value);
            j["to"] = hex(to.value);
            j["tactic"] = to_string(site.tactic);
+           if (result.unsafe.contains(site.site)) j["breakpoints"] = "unsafe";
          })) {
       sites.push_back(std::move(item));
     }
@@ -90,8 +91,9 @@ void print_plan(const ProbeFile& probes, const SledResult& result) {
   for (const PlannedSite& site : result.sleds.sites) {
     const auto moved = result.moved.find(site.site.value);
     const VirtAddr to = moved == result.moved.end() ? site.site : moved->second;
-    fmt::print("sled {} at {:#x}: {} to {:#x}\n", names(site.site), site.site.value,
-               to_string(site.tactic), to.value);
+    fmt::print("sled {} at {:#x}: {} to {:#x}{}\n", names(site.site), site.site.value,
+               to_string(site.tactic), to.value,
+               result.unsafe.contains(site.site) ? ", breakpoints are unsafe" : "");
   }
   for (const RefusedSite& site : result.sleds.refused) {
     fmt::print("leave {} at {:#x}: {}{}\n", names(site.site), site.site.value, site.reason,
@@ -109,6 +111,10 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
       all == 0 ? "" : fmt::format(" ({:.1f}%)", 100.0 * static_cast<double>(done) /
                                                     static_cast<double>(all));
   terminal.info(fmt::format("{}: sleds: {}/{}{}", options.file, done, all, share));
+  if (!result.unsafe.empty()) {
+    terminal.info(fmt::format("{}: {} of them change code that breakpoints of debuggers would break",
+                              options.file, result.unsafe.size()));
+  }
   std::map<std::string, std::size_t> reasons;
   for (const RefusedSite& site : result.sleds.refused) ++reasons[site.reason];
   for (const auto& [reason, count] : reasons) {
@@ -208,6 +214,7 @@ Result<int> sled_again(const SledCommandOptions& options, const Input& input,
   const SledOptions sled_options{
       .kind = options.kind.value_or(earlier->kind),
       .guard = options.guard,
+      .debuggable = options.debuggable,
       .selected = [&](const Probe& probe) {
         return earlier->sites.contains(probe.site) || !wanted || wanted(probe);
       }};
@@ -230,6 +237,7 @@ Result<int> sled_or_extend(const SledCommandOptions& options, const Terminal& te
   if (input->file.section(kUndoSection) != nullptr) return sled_again(options, *input, terminal);
   const SledOptions sled_options{.kind = options.kind.value_or(SledKind::nop10),
                                  .guard = options.guard,
+                                 .debuggable = options.debuggable,
                                  .selected = selection(options.common)};
   return sled_file(options, *input, std::nullopt, sled_options, terminal);
 }

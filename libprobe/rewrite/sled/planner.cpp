@@ -40,11 +40,68 @@ class FunctionPlanner {
     const auto at = static_cast<std::size_t>(instruction - flow_.code.data());
     if (in_place(at)) return std::nullopt;
     if (!flow_.complete) return Reason{"control flow not understood", flow_.why_incomplete};
-    if (redirect(at)) return std::nullopt;
-    const auto why = displace(at, Targets::none);
-    if (!why || hop(at, Targets::none)) return std::nullopt;
-    const bool done = !displace(at, Targets::reaimed) || hop(at, Targets::reaimed);
-    return done ? std::nullopt : why;
+    if (redirect(at) || displace_neighbour(at)) return std::nullopt;
+    std::optional<Reason> why;
+    for (worst_ = Operand::low_byte;; worst_ = static_cast<Operand>(static_cast<int>(worst_) + 1)) {
+      why = displace(at, Targets::none);
+      if (!why || hop(at, Targets::none)) return std::nullopt;
+      if (!displace(at, Targets::reaimed) || hop(at, Targets::reaimed)) return std::nullopt;
+      if (worst_ == last_operand()) return why;
+    }
+  }
+
+  // What breakpoints would break is taken only where nothing else serves.
+  [[nodiscard]] Operand last_operand() const {
+    return planner_.rules_.debuggable ? Operand::low_byte : Operand::broken;
+  }
+  [[nodiscard]] bool good_operand(const Run& run, std::uint64_t size) const {
+    return runs_.operand(run, size) <= worst_;
+  }
+
+  // The instruction before or behind the site is long enough for the jump: it moves alone, and the
+  // site's nop stays, with other sites' that follow it.
+  bool displace_neighbour(std::size_t at) {
+    std::size_t last = at;
+    for (std::size_t i = at; i < flow_.code.size() && is_plain_site(i); ++i) {
+      if (i != at && runs_.is_target(start(i))) break;
+      last = i;
+    }
+    if (!is_plain_site(at)) return false;
+    const std::size_t next = last + 1;
+    if (next < flow_.code.size() && !runs_.is_target(start(next)) && moves_alone(next)) {
+      StubPlan stub;
+      for (std::size_t i = at; i <= next; ++i) stub.steps.push_back(step(i));
+      if (!flow_.code[next].ends_block()) stub.resume = end(next);
+      return take_neighbour(next, std::move(stub));
+    }
+    if (at == 0 || runs_.is_target(start(at)) || flow_.code[at - 1].ends_block() ||
+        !moves_alone(at - 1)) {
+      return false;
+    }
+    StubPlan stub;
+    for (std::size_t i = at - 1; i <= last; ++i) stub.steps.push_back(step(i));
+    stub.resume = end(last);
+    return take_neighbour(at - 1, std::move(stub));
+  }
+
+  [[nodiscard]] bool is_plain_site(std::size_t i) const {
+    return flow_.code[i].kind == InstructionKind::nop && runs_.is_wanted_site(start(i)) &&
+           !runs_.is_planned(start(i));
+  }
+  bool moves_alone(std::size_t i) {
+    if (flow_.code[i].size.value < kJumpSize || runs_.is_wanted_site(start(i))) return false;
+    return runs_.from(i, i, kJumpSize, Targets::none).has_value();
+  }
+  bool take_neighbour(std::size_t i, StubPlan stub) {
+    if (!can_emit(stub)) return false;
+    const std::size_t index = planner_.plan_.stubs.size();
+    add_patch({.form = Patch::Form::jump,
+               .at = start(i),
+               .size = flow_.code[i].size,
+               .stub = index,
+               .owner = index});
+    add_stub(std::move(stub), Tactic::displace);
+    return true;
   }
 
   [[nodiscard]] VirtAddr start(std::size_t i) const { return runs_.start(i); }
@@ -93,7 +150,14 @@ class FunctionPlanner {
     }
     if (runs_.target_inside(site, end(last)) || !is_free(site, end(last))) return false;
     if (flow_.kept.why_kept(site, end(last)) || follows_site_nop(at)) return false;
-    add_patch({.form = Patch::Form::sled, .at = site, .size = Size{end(last).value - site.value}});
+    // The sled's second nop starts behind its first.
+    const unsigned kept = kind == SledKind::nop10 ? 1U << 1 : 0;
+    const unsigned inside = runs_.boundaries(site, std::min<std::uint64_t>(size, 8)) & ~kept;
+    if (planner_.rules_.debuggable && inside != 0) return false;
+    add_patch({.form = Patch::Form::sled,
+               .at = site,
+               .size = Size{end(last).value - site.value},
+               .boundaries = static_cast<std::uint8_t>(inside)});
     add_site({site, Tactic::in_place, std::nullopt});
     return true;
   }
@@ -143,19 +207,22 @@ class FunctionPlanner {
   std::optional<Reason> displace(std::size_t at, Targets targets) {
     return runs_.each(at, kJumpSize, targets, [&](const Run& run) {
       StubPlan stub = stub_of(run);
+      if (!good_operand(run, kJumpSize)) return false;
       const auto sources = short_sources(run);
       if (!sources || !can_emit(stub)) return false;
-      add_patch(jump_over(run));
+      add_patch(jump_over(run, planner_.plan_.stubs.size()));
       add_aimed_stub(run, *sources, std::move(stub), Tactic::displace);
       return true;
     });
   }
 
-  [[nodiscard]] Patch jump_over(const Run& run) const {
+  [[nodiscard]] Patch jump_over(const Run& run, std::size_t owner) const {
     return {.form = Patch::Form::jump,
             .at = start(run.first),
             .size = Size{run.end.value - start(run.first).value},
-            .stub = planner_.plan_.stubs.size()};
+            .stub = planner_.plan_.stubs.size(),
+            .boundaries = runs_.boundaries(start(run.first), kJumpSize),
+            .owner = owner};
   }
 
   // The stub of a run, and the branches that led to the targets in it.
@@ -176,7 +243,7 @@ class FunctionPlanner {
       }
     }
     for (const SourceRun& source : sources) {
-      add_patch(jump_over(source.run));
+      add_patch(jump_over(source.run, index));
       StubPlan moved = stub_of(source.run);
       moved.steps[source.branch - source.run.first].aim =
           StubPlace{index, source.target - run.first};
@@ -203,7 +270,8 @@ class FunctionPlanner {
                                    const std::vector<SourceRun>& others) {
     std::optional<Run> found;
     runs_.each(branch, kJumpSize, Targets::none, [&](const Run& run) {
-      const bool good = may_move_too(run, taken, others, branch) && can_emit(stub_of(run));
+      const bool good = good_operand(run, kJumpSize) &&
+                        may_move_too(run, taken, others, branch) && can_emit(stub_of(run));
       if (good) found = run;
       return good;
     });
@@ -237,9 +305,10 @@ class FunctionPlanner {
       StubPlan stub = stub_of(run);
       const Patch window{.form = Patch::Form::hop,
                          .at = start(run.first),
-                         .size = Size{run.end.value - start(run.first).value}};
+                         .size = Size{run.end.value - start(run.first).value},
+                         .boundaries = runs_.boundaries(start(run.first), kHopSize)};
       const auto sources = short_sources(run);
-      done = sources && can_emit(stub) &&
+      done = sources && good_operand(run, kHopSize) && can_emit(stub) &&
              (hop_into_padding(window, run, *sources, stub) ||
               hop_over_run(window, run, *sources, stub));
       return done;
@@ -303,25 +372,32 @@ class FunctionPlanner {
       const auto run = runs_.from(i, i, 2 * kJumpSize, Targets::none);
       if (!run || !may_move_too(*run, site_run, sources, std::nullopt)) continue;
       StubPlan neighbour = stub_of(*run);
+      const std::uint8_t in_hole = runs_.boundaries(hole, kJumpSize);
+      if ((in_hole != 0 || !good_operand(*run, kJumpSize)) && worst_ != Operand::broken) continue;
       if (!can_emit(neighbour)) continue;
+      const std::size_t owner = planner_.plan_.stubs.size() + 1;
       add_patch({.form = Patch::Form::jump,
                  .at = start(i),
                  .size = Size{kJumpSize},
-                 .stub = planner_.plan_.stubs.size()});
+                 .stub = planner_.plan_.stubs.size(),
+                 .boundaries = runs_.boundaries(start(i), kJumpSize),
+                 .owner = owner});
       planner_.plan_.stubs.push_back(std::move(neighbour));
       Patch jump{.form = Patch::Form::jump,
                  .at = hole,
                  .size = Size{run->end.value - hole.value},
-                 .stub = planner_.plan_.stubs.size()};
+                 .stub = planner_.plan_.stubs.size(),
+                 .boundaries = in_hole};
       finish_hop(window, jump, site_run, sources, stub);
       return true;
     }
     return false;
   }
 
-  void finish_hop(Patch window, const Patch& hole, const Run& run,
-                  const std::vector<SourceRun>& sources, StubPlan& stub) {
+  void finish_hop(Patch window, Patch hole, const Run& run, const std::vector<SourceRun>& sources,
+                  StubPlan& stub) {
     window.hole = hole.at;
+    window.owner = hole.owner = planner_.plan_.stubs.size();
     add_patch(window);
     add_patch(hole);
     add_aimed_stub(run, sources, std::move(stub), Tactic::hop);
@@ -356,6 +432,7 @@ class FunctionPlanner {
   const FunctionFlow& flow_;
   std::span<const VirtAddr> sites_;
   RunFinder runs_;
+  Operand worst_{Operand::broken};  // that a window may have
 };
 
 const char* to_string(Tactic tactic) {

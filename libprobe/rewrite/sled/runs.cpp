@@ -58,6 +58,24 @@ const std::vector<std::size_t>& RunFinder::branches_to(VirtAddr target) {
   return branches_[target.value];
 }
 
+std::uint8_t RunFinder::boundaries(VirtAddr at, std::uint64_t size) const {
+  unsigned found = 0;
+  auto code = std::ranges::upper_bound(flow_.code, at, {}, &CodeInstruction::address);
+  for (; code != flow_.code.end() && code->address.value < at.value + size; ++code) {
+    const auto index = static_cast<std::size_t>(code - flow_.code.begin());
+    if (!dead_[index]) found |= 1U << (code->address.value - at.value);
+  }
+  return static_cast<std::uint8_t>(found);
+}
+
+Operand RunFinder::operand(const Run& run, std::uint64_t size) const {
+  const unsigned found = boundaries(start(run), size);
+  if (found == 0) return Operand::whole;
+  if (size != kJumpSize) return Operand::broken;
+  if (found == 1U << 1) return Operand::low_byte;
+  return found == 1U << 2 ? Operand::second : Operand::broken;
+}
+
 tl::expected<Run, Reason> RunFinder::from(std::size_t first, std::size_t through,
                                           std::uint64_t size, Targets targets) {
   // Another sled may have the filler; what it alone leads to is as dead.
