@@ -108,12 +108,14 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
   const std::size_t done = result.sleds.sites.size();
   const std::size_t all = done + result.sleds.refused.size();
   const std::string share =
-      all == 0 ? "" : fmt::format(" ({:.1f}%)", 100.0 * static_cast<double>(done) /
-                                                    static_cast<double>(all));
+      all == 0
+          ? ""
+          : fmt::format(" ({:.1f}%)", 100.0 * static_cast<double>(done) / static_cast<double>(all));
   terminal.info(fmt::format("{}: sleds: {}/{}{}", options.file, done, all, share));
   if (!result.unsafe.empty()) {
-    terminal.info(fmt::format("{}: {} of them change code that breakpoints of debuggers would break",
-                              options.file, result.unsafe.size()));
+    terminal.info(
+        fmt::format("{}: {} of them change code that breakpoints of debuggers would break",
+                    options.file, result.unsafe.size()));
   }
   std::map<std::string, std::size_t> reasons;
   for (const RefusedSite& site : result.sleds.refused) ++reasons[site.reason];
@@ -191,8 +193,7 @@ Result<int> sled_file(const SledCommandOptions& options, const Input& given,
 Result<int> nothing_to_change(const SledCommandOptions& options, const Input& input,
                               const Terminal& terminal) {
   const SledResult nothing;
-  const auto written =
-      write_output(options, nothing.plan, input.file.source(), input.stamp, {});
+  const auto written = write_output(options, nothing.plan, input.file.source(), input.stamp, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json)
     print_json(plan_json(options, input.file, read_probes(input.file), nothing));
@@ -200,8 +201,8 @@ Result<int> nothing_to_change(const SledCommandOptions& options, const Input& in
   return kDone;
 }
 
-// The file has sleds: they are planned anew from its original, with those that it had and those that
-// are asked for, of the kind that it had or that is asked for.
+// The file has sleds: they are planned anew from its original, with those that it had and those
+// that are asked for, of the kind that it had or that is asked for.
 Result<int> sled_again(const SledCommandOptions& options, const Input& input,
                        const Terminal& terminal) {
   auto earlier = earlier_sleds(input.file, read_probes(input.file));
@@ -211,13 +212,13 @@ Result<int> sled_again(const SledCommandOptions& options, const Input& input,
     return nothing_to_change(options, input, terminal);
   }
   const auto wanted = selection(options.common);
-  const SledOptions sled_options{
-      .kind = options.kind.value_or(earlier->kind),
-      .guard = options.guard,
-      .debuggable = options.debuggable,
-      .selected = [&](const Probe& probe) {
-        return earlier->sites.contains(probe.site) || !wanted || wanted(probe);
-      }};
+  const SledOptions sled_options{.kind = options.kind.value_or(earlier->kind),
+                                 .guard = options.guard,
+                                 .debuggable = options.debuggable,
+                                 .selected = [&](const Probe& probe) {
+                                   return earlier->sites.contains(probe.site) || !wanted ||
+                                          wanted(probe);
+                                 }};
   const ElfFile& original = earlier->original;
   const auto again = plan_sleds(original, read_probes(original), sled_options);
   if (!again) return tl::unexpected(again.error());
@@ -246,7 +247,8 @@ Result<int> sled_or_extend(const SledCommandOptions& options, const Terminal& te
 
 int run_sled(const SledCommandOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
-  const auto result = options.undo ? undo_file(options, terminal) : sled_or_extend(options, terminal);
+  const auto result =
+      options.undo ? undo_file(options, terminal) : sled_or_extend(options, terminal);
   if (result) return *result;
   terminal.error(options.file, result.error());
   return exit_code(result.error().code);

@@ -17,11 +17,20 @@ constexpr std::uint64_t kMaxPasses = 4;
 // Sections whose words name instructions that somebody patches while the program runs: GCC and
 // LLVM -fpatchable-function-entry, LLVM XRay, GCC -mrecord-mcount, and the tables of Linux that
 // programs have taken over (static keys and calls, alternatives, bugs, lock prefixes, retpolines).
-constexpr std::array<std::string_view, 14> kPatchTables{
-    "__patchable_function_entries", "xray_instr_map", "__mcount_loc",     "__jump_table",
-    ".static_call_sites",           ".altinstructions", ".parainstructions", "__bug_table",
-    ".smp_locks",                   ".retpoline_sites", ".return_sites",     ".call_sites",
-    ".ibt_endbr_seal",              "__tracepoints_ptrs"};
+constexpr std::array<std::string_view, 14> kPatchTables{"__patchable_function_entries",
+                                                        "xray_instr_map",
+                                                        "__mcount_loc",
+                                                        "__jump_table",
+                                                        ".static_call_sites",
+                                                        ".altinstructions",
+                                                        ".parainstructions",
+                                                        "__bug_table",
+                                                        ".smp_locks",
+                                                        ".retpoline_sites",
+                                                        ".return_sites",
+                                                        ".call_sites",
+                                                        ".ibt_endbr_seal",
+                                                        "__tracepoints_ptrs"};
 
 bool is_patch_table(const Section& section) {
   return std::ranges::find(kPatchTables, section.name) != kPatchTables.end();

@@ -359,10 +359,10 @@ class PartFinder {
         question_.references, [&](const Reference& r) { return is_label_in_data(r); });
     for (Part& part : parts_) {
       sort_arrivals(part.arrivals);
-      IndirectJumps jumps = follow_indirect_jumps(
-          {&file_, part.code, part.arrivals, part.entered_by_calls, ranges,
-           [this](VirtAddr address) { return may_be_case(address); }, part.stack_jumps,
-           labels_in_data});
+      IndirectJumps jumps =
+          follow_indirect_jumps({&file_, part.code, part.arrivals, part.entered_by_calls, ranges,
+                                 [this](VirtAddr address) { return may_be_case(address); },
+                                 part.stack_jumps, labels_in_data});
       take_label_tables(jumps);
       const auto append = [](auto& to, const auto& from) {
         to.insert(to.end(), from.begin(), from.end());
@@ -375,9 +375,9 @@ class PartFinder {
     }
     // A label that stands in a table of labels is not loaded to compute from it.
     const bool bases_in_data = std::ranges::any_of(question_.references, [&](const Reference& r) {
-      return is_label_in_data(r) && std::ranges::none_of(label_tables_, [&](const CodeRange& table) {
-               return table.contains(r.source);
-             });
+      return is_label_in_data(r) &&
+             std::ranges::none_of(label_tables_,
+                                  [&](const CodeRange& table) { return table.contains(r.source); });
     });
     if (adds_to_labels || (adds_to_loaded && bases_in_data))
       not_understood_.insert(not_understood_.end(), through_memory.begin(), through_memory.end());
@@ -410,12 +410,12 @@ class PartFinder {
     });
     const VirtAddr end = question_.range.end;
     const auto next = ranges_.find(end);
-    FoundKept found = find_kept_code(
-        {question_.range, question_.code, question_.references, question_.uses, label_tables_,
-         jumps, ranges_.is_function(end) || (next && next->start == end),
-         [this](VirtAddr at) { return holder_of(at); },
-         [this](VirtAddr at) { return function_at(at); },
-         [this](VirtAddr at) { return part_of(at) != nullptr; }});
+    FoundKept found = find_kept_code({question_.range, question_.code, question_.references,
+                                      question_.uses, label_tables_, jumps,
+                                      ranges_.is_function(end) || (next && next->start == end),
+                                      [this](VirtAddr at) { return holder_of(at); },
+                                      [this](VirtAddr at) { return function_at(at); },
+                                      [this](VirtAddr at) { return part_of(at) != nullptr; }});
     out_.kept.insert(out_.kept.end(), found.kept.begin(), found.kept.end());
     out_.holds_data = found.holds_data;
   }

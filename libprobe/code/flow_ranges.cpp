@@ -68,8 +68,8 @@ std::optional<CodeRange> CodeRanges::find(VirtAddr address) const {
 // The gap, where its instructions end with it: then they begin with it, too.
 std::optional<CodeRange> CodeRanges::undescribed(VirtAddr address) const {
   if (!gaps_) gaps_ = find_gaps();
-  const auto after = std::ranges::upper_bound(
-      *gaps_, address, {}, [](const Gap& gap) { return gap.range.start; });
+  const auto after =
+      std::ranges::upper_bound(*gaps_, address, {}, [](const Gap& gap) { return gap.range.start; });
   if (after == gaps_->begin() || !std::prev(after)->range.contains(address)) return std::nullopt;
   Gap& gap = *std::prev(after);
   if (!gap.decodes) gap.decodes = decode(gap.range).has_value();

@@ -37,7 +37,8 @@ bool is_text(ByteView bytes, std::size_t at) {
 
 bool is_pointer(ByteView bytes, std::size_t at, std::uint64_t address) {
   if ((address + at) % 8 != 0 || at + 8 > bytes.size()) return false;
-  return std::ranges::all_of(bytes.subspan(at + 4, 4), [](std::byte b) { return b == std::byte{0}; });
+  return std::ranges::all_of(bytes.subspan(at + 4, 4),
+                             [](std::byte b) { return b == std::byte{0}; });
 }
 
 std::uint32_t load32(const std::byte* at) {
@@ -96,8 +97,8 @@ class Scan {
       for_each_relocation(file_, table, [&](const DynamicRelocation& r) {
         // Of a symbol the value is found among the symbols.
         const auto in_place = word_at(r.place);
-        if (r.addend) add(static_cast<std::uint64_t>(*r.addend), r.place.value,
-                          ReferenceKind::relocation);
+        if (r.addend)
+          add(static_cast<std::uint64_t>(*r.addend), r.place.value, ReferenceKind::relocation);
         if (!r.addend && in_place) add(*in_place, r.place.value, ReferenceKind::relocation);
       });
     }
@@ -109,8 +110,7 @@ class Scan {
     constexpr std::uint64_t DT_INIT = 12, DT_FINI = 13;
     add(file_.header().entry.value, 0, ReferenceKind::symbol);
     for (const DynamicEntry& entry : dynamic_entries(file_)) {
-      if (entry.tag == DT_INIT || entry.tag == DT_FINI)
-        add(entry.value, 0, ReferenceKind::symbol);
+      if (entry.tag == DT_INIT || entry.tag == DT_FINI) add(entry.value, 0, ReferenceKind::symbol);
     }
   }
 

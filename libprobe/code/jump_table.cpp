@@ -70,9 +70,8 @@ class Follower {
  private:
   // The function itself: its address may be a base as a label's is.
   [[nodiscard]] bool is_base(VirtAddr address) const {
-    return std::ranges::any_of(piece_.parts, [&](const CodeRange& part) {
-      return part.contains(address);
-    });
+    return std::ranges::any_of(piece_.parts,
+                               [&](const CodeRange& part) { return part.contains(address); });
   }
   // Inside a part of the function, not at its start: that is the function's address.
   [[nodiscard]] bool is_label(VirtAddr address) const {

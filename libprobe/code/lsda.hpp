@@ -18,8 +18,8 @@ struct CallSite {
   std::optional<VirtAddr> pad;  // nothing: it passes by
 };
 
-// The FDE's call-site table, in its order. Empty where it has no LSDA. Nothing where the LSDA cannot
-// be read whole, or has more call sites than the code has bytes.
+// The FDE's call-site table, in its order. Empty where it has no LSDA. Nothing where the LSDA
+// cannot be read whole, or has more call sites than the code has bytes.
 [[nodiscard]] std::optional<std::vector<CallSite>> call_sites(const ElfFile& file, const Fde& fde);
 
 // Their landing pads, with duplicates.

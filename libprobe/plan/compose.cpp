@@ -88,7 +88,8 @@ Result<Plan> plan_output(const ByteSource& input, const Bytes& output, const std
     at = end;
   }
   if (output.size() < before->size()) {
-    if (auto done = plan.cut(input, Size{output.size()}); !done) return tl::unexpected(done.error());
+    if (auto done = plan.cut(input, Size{output.size()}); !done)
+      return tl::unexpected(done.error());
     return plan;
   }
   const auto rest = plan.append(input, part(output, both, output.size()), Size{1}, why);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr Size kCodeAlign{16}, kFrameAlign{4}, kWord{8};
 constexpr std::uint64_t kTableAlign = 8;
-// A stub's row may begin further behind the one before than in the draft, which takes a longer form,
-// and stubs that have other neighbours may not share an FDE: its head is 16 to 20 bytes long.
+// A stub's row may begin further behind the one before than in the draft, which takes a longer
+// form, and stubs that have other neighbours may not share an FDE: its head is 16 to 20 bytes long.
 constexpr std::uint64_t kMostOfGaps = 8;
 constexpr std::byte kTrap{0xcc};
 constexpr std::string_view kDebugFrame = ".debug_frame";

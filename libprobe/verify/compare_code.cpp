@@ -281,8 +281,8 @@ class FunctionComparer {
     return keep(old, now);
   }
 
-  // Endless loops that do the same pass the same sites in the same order, for as long as both have not come
-  // round together.
+  // Endless loops that do the same pass the same sites in the same order, for as long as both have
+  // not come round together.
   bool spin_alike(Walker& old, Walker& now) {
     const std::size_t both = (old.sites().size() + 1) * (now.sites().size() + 1);
     const std::size_t count = std::min<std::size_t>(both, std::size_t{kMostSteps} * kMostSteps);

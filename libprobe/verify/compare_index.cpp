@@ -8,8 +8,8 @@
 
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/notes/index.hpp"
-#include "libprobe/probes/probe.hpp"
 #include "libprobe/plan/undo.hpp"
+#include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_index_segments.hpp"

@@ -89,8 +89,9 @@ class MovedTable {
   }
 
   [[nodiscard]] bool all_named() const {
-    return std::ranges::all_of(
-        passed_, [&](const auto& at) { return at.second.contains("") || named_.contains(at.first); });
+    return std::ranges::all_of(passed_, [&](const auto& at) {
+      return at.second.contains("") || named_.contains(at.first);
+    });
   }
 
   // The old table is left behind as it was, or with the changes that the copy has.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "libprobe/rewrite/index/index_of.hpp"
 #include "libprobe/plan/undo.hpp"
+#include "libprobe/rewrite/index/index_of.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 #include "libprobe/rewrite/undoable.hpp"
 

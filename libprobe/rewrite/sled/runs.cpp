@@ -45,9 +45,7 @@ std::optional<CodeTarget> RunFinder::target_inside(VirtAddr begin, VirtAddr end)
   return std::nullopt;
 }
 
-bool RunFinder::is_padding(std::size_t i) const {
-  return dead_[i];
-}
+bool RunFinder::is_padding(std::size_t i) const { return dead_[i]; }
 
 const std::vector<std::size_t>& RunFinder::branches_to(VirtAddr target) {
   if (branches_.empty()) {

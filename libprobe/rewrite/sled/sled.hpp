@@ -33,7 +33,7 @@ struct SledResult {
   Plan plan;       // empty: nothing to do
   SledPlan sleds;  // what became of each site; the notes' new locations are in `moved`
   std::map<std::uint64_t, VirtAddr> moved;  // old site -> sled
-  std::set<VirtAddr> unsafe;               // sites where such a breakpoint does
+  std::set<VirtAddr> unsafe;                // sites where such a breakpoint does
   bool already{};                           // the file has sleds of this tool: nothing was planned
   RenewedIndex index;                       // what became of the file's index
 };

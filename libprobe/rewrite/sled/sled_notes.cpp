@@ -40,11 +40,10 @@ Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probe
   for (const Section& section : file.sections()) {
     if (section.holds_relocations() && !section.allocated()) {
       const auto kept = file.relocations(section);
-      const std::string first =
-          kept && !kept->empty()
-              ? fmt::format(" (the first in {} is of {:#x})", section.name,
-                            kept->front().offset.value)
-              : "";
+      const std::string first = kept && !kept->empty()
+                                    ? fmt::format(" (the first in {} is of {:#x})", section.name,
+                                                  kept->front().offset.value)
+                                    : "";
       return refuse(
           "the file keeps the relocations of its link, which sleds would contradict" + first,
           "link without --emit-relocs, or strip the relocations");

@@ -136,8 +136,8 @@ class Layout {
 
 }  // namespace
 
-// Of n stubs with places spread at random the nearest is 256/n bytes away, so that all gaps together
-// take 256 times the logarithm of n; twice that is plenty.
+// Of n stubs with places spread at random the nearest is 256/n bytes away, so that all gaps
+// together take 256 times the logarithm of n; twice that is plenty.
 std::uint64_t most_room(const SledPlan& plan, const std::vector<StubSize>& stubs) {
   std::uint64_t room = 0;
   for (const StubSize& stub : stubs) room += stub.size + kMostShift;

@@ -1,5 +1,5 @@
-// Where each stub stands: behind one another, in an order in which int3 bytes fall into the operands
-// of the jumps to them where breakpoints may be set.
+// Where each stub stands: behind one another, in an order in which int3 bytes fall into the
+// operands of the jumps to them where breakpoints may be set.
 #pragma once
 
 #include <vector>
