@@ -35,8 +35,9 @@ bool is_compressed(ByteView head) {
 }
 
 bool names_an_archive(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kEndings = {".tgz",    ".txz",     ".tbz2",   ".tar.gz",
-                                                        ".tar.xz", ".tar.bz2", ".tar.zst"};
+  // .apk: Alpine's packages are tars in gzip members, one behind the other; .xbps: Void's.
+  constexpr std::array<std::string_view, 9> kEndings = {
+      ".tgz", ".txz", ".tbz2", ".tar.gz", ".tar.xz", ".tar.bz2", ".tar.zst", ".apk", ".xbps"};
   return std::ranges::any_of(kEndings, [&](std::string_view e) { return name.ends_with(e); });
 }
 

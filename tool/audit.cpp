@@ -13,7 +13,9 @@
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
 #include "tool/json.hpp"
+#include "tool/link_inputs.hpp"
 #include "tool/options.hpp"
+#include "tool/process_inputs.hpp"
 #include "tool/sarif.hpp"
 
 namespace reprobe {
@@ -110,9 +112,16 @@ class Audit {
   explicit Audit(const AuditOptions& options)
       : options_(options),
         terminal_(options.common.color, options.common.quiet, options.common.verbose),
-        text_(!options.common.json && !options.sarif) {}
+        text_(!options.common.json && !options.sarif),
+        kernels_(parse_kernel(options.kernel)) {}
 
   int run() {
+    auto objects = read_link_objects(options_.objects);
+    if (!objects) {
+      terminal_.error("--objects", objects.error());
+      return exit_code(objects.error().code);
+    }
+    objects_ = std::move(*objects);
     InputHandlers handlers;
     handlers.on_visit = [&](const std::string& path) {
       ++summary_.files;
@@ -124,6 +133,7 @@ class Audit {
       on_elf(path, std::move(source));
     };
     for (const std::string& path : options_.paths) for_each_elf(path, true, handlers);
+    if (!options_.pid.empty()) for_each_process_elf(options_.pid, handlers);
     terminal_.progress("");
     print_results();
     if (exit_ != kDone) return exit_;
@@ -141,13 +151,18 @@ class Audit {
     const auto file = open_elf(std::move(source));
     if (!file) return on_error(path, file.error());
     ++summary_.elf;
-    const ProbeFile probes = read_probes(*file);
+    const ProbeFile probes = read_probes(*file, &objects_);
     const LegacyProbes legacy = read_legacy(*file);
     FileFindings result{path, {}};
     if (may_have_probes(*file, probes)) result.findings = read_findings(*file);
     // In any case: there are rules about probes that were deleted.
-    std::ranges::copy_if(audit(*file, probes), std::back_inserter(result.findings),
+    std::ranges::copy_if(audit(*file, probes, kernels_), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
+    if (needs_base()) {
+      for (Finding& finding : result.findings) {
+        if (finding.rule == "base-missing") finding.severity = Severity::error;
+      }
+    }
     std::ranges::copy_if(audit_legacy(legacy), std::back_inserter(result.findings),
                          [&](const Finding& f) { return is_selected(f); });
     // No file has both: one list or the other is empty.
@@ -183,6 +198,13 @@ class Audit {
     return consumer_verdicts(file, probes, options_.consumers, chosen);
   }
 
+  // These refuse a file without .stapsdt.base as a whole (docs/consumers.md).
+  bool needs_base() const {
+    return std::ranges::any_of(options_.consumers, [](const std::string& name) {
+      return name == "otel" || name == "gadget";
+    });
+  }
+
   // -p narrows findings about probes; those about the file stay.
   bool is_selected(const Finding& finding) const {
     if (finding.name.empty()) return true;
@@ -211,6 +233,8 @@ class Audit {
   const AuditOptions& options_;
   Terminal terminal_;
   bool text_;
+  Kernels kernels_;
+  LinkObjects objects_;
   Summary summary_;
   std::vector<FileFindings> files_;
   std::vector<Json> consumers_;  // with --json: one for each of files_

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/compare_guards.hpp"
-#include "libprobe/verify/compare_index.hpp"
-#include "libprobe/verify/compare_sleds.hpp"
+#include "libprobe/verify/compare_payload.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
@@ -57,31 +59,48 @@ void add_counters(const ElfFile& file, std::vector<std::string>& names) {
 
 }  // namespace
 
-Result<std::vector<Finding>> find_differences(const ElfFile& before,
+Result<std::vector<Finding>> find_differences(const ElfFile& whole_before,
                                               const std::filesystem::path& before_path,
                                               const std::filesystem::path& after,
                                               const CheckOptions& check, const Terminal& terminal) {
   auto source = map_input(after.string());
   if (!source) return tl::unexpected(source.error());
   const std::uint64_t size = (*source)->size();
-  const auto result = open_elf(std::move(*source));
-  if (!result) return tl::unexpected(result.error());
-  std::vector<Finding> findings = compare(before, *result, check.options);
+  const auto whole_after = open_elf(std::move(*source));
+  if (!whole_after) return tl::unexpected(whole_after.error());
+  PayloadComparison payload = compare_payload(whole_before, *whole_after, check.ignored_payload);
+  const ElfFile& before = payload.before ? *payload.before : whole_before;
+  const ElfFile* result = payload.after ? &*payload.after : &*whole_after;
+  Comparison compared = compare_as(before, *result, check.options);
+  std::vector<Finding>& findings = compared.findings;
+  std::ranges::move(payload.findings, std::back_inserter(findings));
+  if (findings.empty()) {
+    terminal.detail(fmt::format("proven to be what {} makes", to_string(compared.command)));
+  }
   const bool small =
       before.source().size() <= kSecondOpinionLimit.value && size <= kSecondOpinionLimit.value;
   // In a damaged file other readers stop early, each somewhere else.
   const bool sound = before.problems().empty();
   if (check.options.notes_from == nullptr && is_upgraded(before, *result)) {
-    terminal.detail("second opinion not asked: relocations that are gone are compared one by one");
-    return findings;
+    const char* text =
+        "second opinion not asked: relocations that are gone are compared one by one";
+    if (check.second_opinion == SecondOpinionMode::always) {
+      terminal.warning(text);
+    } else {
+      terminal.detail(text);
+    }
+    return std::move(findings);
   }
   if (check.second_opinion == SecondOpinionMode::always ||
       (check.second_opinion == SecondOpinionMode::automatic && small && sound)) {
-    const bool guards = has_guards(*result) != has_guards(before);
-    const bool code = guards || has_sleds(*result) != has_sleds(before);
+    const RewriteCommand command = compared.command;
+    const bool undo = command == RewriteCommand::undo;
+    const bool guards = command == RewriteCommand::guards_site ||
+                        command == RewriteCommand::guards_on || (undo && has_guards(before));
+    const bool code = guards || undo || command == RewriteCommand::sled;
     // What moved among the headers is known from both files; compare() has judged it.
     ExpectedChanges expected{.sections = changed_sections(before, *result),
-                             .more_room = code || gained_index(before, *result)};
+                             .more_room = code || command == RewriteCommand::relativize};
     expected.sections.insert(expected.sections.end(), check.changed_sections.begin(),
                              check.changed_sections.end());
     // Symbols follow what made room; each is compared.
@@ -96,7 +115,7 @@ Result<std::vector<Finding>> find_differences(const ElfFile& before,
                                                     : sound ? "the file is larger than 16 MiB"
                                                             : "the file is damaged"));
   }
-  return findings;
+  return std::move(findings);
 }
 
 Result<void> check_result(const ElfFile& before, const std::filesystem::path& before_path,

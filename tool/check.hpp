@@ -17,6 +17,8 @@ struct CheckOptions {
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
   // Names of sections that may differ, besides those that both files show to have changed.
   std::vector<std::string> changed_sections{};
+  // --payload=ignore: data behind the ELF file need not be its last bytes any more.
+  bool ignored_payload{};
 };
 
 // LIEF reads files up to this size unless asked to always or never.

@@ -117,8 +117,8 @@ std::string first_column(const Row& row) {
   return cut(row.name, kProbeWidth - times.size()) + times;
 }
 
-void print_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes, bool limits,
-                 const Terminal& terminal) {
+void print_verdict_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
+                         bool limits, const Terminal& terminal) {
   const Table table = table_of(verdicts, limits);
   std::vector<std::string> cells;
   for (const ConsumerVerdict& verdict : verdicts) cells.emplace_back(verdict.consumer);
@@ -209,7 +209,7 @@ bool any_failure(const std::vector<ConsumerVerdict>& verdicts) {
 
 void print_consumers(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
                      bool limits, const Terminal& terminal) {
-  print_table(verdicts, probes, limits, terminal);
+  print_verdict_table(verdicts, probes, limits, terminal);
   print_reasons(verdicts);
 }
 

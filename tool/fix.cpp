@@ -11,17 +11,22 @@
 #include <string_view>
 
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/audit/rules.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/notes/legacy.hpp"
 #include "libprobe/notes/rules.hpp"
 #include "libprobe/rewrite/build_id.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
 #include "libprobe/rewrite/index/from_index.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
 #include "libprobe/rewrite/legacy/upgrade.hpp"
+#include "libprobe/rewrite/other_section.hpp"
 #include "tool/check.hpp"
+#include "tool/debug_file.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
+#include "tool/link_inputs.hpp"
 #include "tool/options.hpp"
 #include "tool/write.hpp"
 
@@ -103,6 +108,15 @@ struct Planned {
   RenewedIndex index{};
 };
 
+// "3 dangling", or with --remove-ambiguous "3 dangling and 1 ambiguous".
+std::string removed_text(const FixPlan& fix, const ProbeFile& probes) {
+  const auto doubtful = std::ranges::count_if(
+      fix.removed, [&](std::size_t i) { return probes.probes[i].verdict == Verdict::ambiguous; });
+  const auto proven = static_cast<std::ptrdiff_t>(fix.removed.size()) - doubtful;
+  return doubtful == 0 ? fmt::format("{} dangling", proven)
+                       : fmt::format("{} dangling and {} ambiguous", proven, doubtful);
+}
+
 // One line: what was done, or would be.
 std::string summary(const FixCommandOptions& options, const Planned& planned) {
   const ElfFile& file = planned.input.file;
@@ -113,8 +127,9 @@ std::string summary(const FixCommandOptions& options, const Planned& planned) {
   const auto doubtful = std::ranges::count(probes.probes, Verdict::ambiguous, &Probe::verdict);
   std::string text =
       !restored
-          ? fmt::format("{}: {} {} dangling, kept {} live", options.file,
-                        options.dry_run ? "would remove" : "removed", fix.removed.size(), kept)
+          ? fmt::format("{}: {} {}, kept {} live", options.file,
+                        options.dry_run ? "would remove" : "removed", removed_text(fix, probes),
+                        kept)
           : fmt::format("{}: {} {} from {}, left out {} dangling", options.file,
                         options.dry_run ? "would bring back" : "brought back",
                         probes.probes.size() - fix.removed.size(),
@@ -175,6 +190,16 @@ void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes,
   }
 }
 
+// Probes behind such a counter never fire, whatever their notes say.
+void refuse_dead_counters(FixPlan& fix, const ElfFile& file, const ProbeFile& probes) {
+  for (const Finding& finding : counters_beyond_repair(file, probes)) {
+    const std::optional<VirtAddr> site =
+        finding.site ? std::optional(VirtAddr{*finding.site}) : std::nullopt;
+    fix.refused.push_back({finding.provider, finding.name, site, std::string(kProbesSection),
+                           fmt::format("{}: {}; {}", finding.rule, finding.message, finding.hint)});
+  }
+}
+
 // The notes of the debug file take the place of the file's own.
 Result<Planned> plan_from_debug_file(const FixCommandOptions& options, Input input) {
   auto source = map_input(options.from_debug);
@@ -221,18 +246,19 @@ Result<Planned> plan_upgraded(Input input, const LegacyProbes& legacy, const Fix
   return Planned{std::move(input), std::move(probes), std::move(upgrade->fix), std::nullopt};
 }
 
-Result<Planned> plan_notes(const FixCommandOptions& options) {
+Result<Planned> plan_notes(const FixCommandOptions& options, const LinkObjects& objects) {
   const auto choice = RepairChoice::of(options.only, options.skip);
   if (!choice) return tl::unexpected(choice.error());
-  auto input = open_input(options.file);
+  auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   if (!options.from_debug.empty()) return plan_from_debug_file(options, std::move(*input));
   if (choice->wants(repair::notes_stripped) && can_restore_from_index(input->file)) {
     return plan_from_own_index(options, std::move(*input));
   }
   const ElfFile& file = input->file;
-  ProbeFile probes = read_probes(file);
+  ProbeFile probes = read_probes(file, &objects);
   FixOptions fix_options;
+  fix_options.objects = &objects;
   fix_options.remove_ambiguous = options.remove_ambiguous;
   fix_options.respell = options.respell;
   fix_options.repairs = *choice;
@@ -241,17 +267,26 @@ Result<Planned> plan_notes(const FixCommandOptions& options) {
     const LegacyProbes legacy = read_legacy(file);
     if (legacy.found()) return plan_upgraded(std::move(*input), legacy, fix_options);
   }
+  if (probes.probes.empty() && choice->wants(repair::other_section)) {
+    auto others = plan_other_section(file, fix_options);
+    if (!others) return tl::unexpected(others.error());
+    if (*others) {
+      return Planned{std::move(*input), std::move((*others)->probes), std::move((*others)->fix),
+                     std::nullopt};
+    }
+  }
   auto fix = plan_fix(file, probes, fix_options);
   if (!fix) return tl::unexpected(fix.error());
   // -p narrows the work to some probes; what is wrong with others is not asked.
   if (options.common.patterns.empty()) {
     refuse_the_rest(*fix, file, probes, *choice);
+    if (options.only.empty()) refuse_dead_counters(*fix, file, probes);
   }
   return Planned{std::move(*input), std::move(probes), std::move(*fix), std::nullopt};
 }
 
-Result<Planned> plan_file(const FixCommandOptions& options) {
-  auto planned = plan_notes(options);
+Result<Planned> plan_file(const FixCommandOptions& options, const LinkObjects& objects) {
+  auto planned = plan_notes(options, objects);
   if (!planned) return planned;
   const ElfFile& file = planned->input.file;
   FixPlan& fix = planned->fix;
@@ -259,7 +294,7 @@ Result<Planned> plan_file(const FixCommandOptions& options) {
   if (!index) return tl::unexpected(index.error());
   planned->index = std::move(*index);
   if (planned->index.fate != IndexFate::none) fix.changed_sections.emplace_back(kIndexSection);
-  if (options.new_build_id && !fix.plan.empty()) {
+  if (options.new_build_id && (!fix.plan.empty() || !file.build_id_range())) {
     auto renewed = renew_build_id(fix.plan, file);
     if (!renewed) return tl::unexpected(renewed.error());
     fix.changed_sections.emplace_back(".note.gnu.build-id");
@@ -276,9 +311,23 @@ std::string id_after(const Planned& planned) {
   return file ? file->build_id() : "";
 }
 
+// --from-debug=auto: the path in its place.
+Result<FixCommandOptions> with_debug_file(const FixCommandOptions& options) {
+  if (options.from_debug != "auto") return options;
+  const auto input = open_input(options);
+  if (!input) return tl::unexpected(input.error());
+  auto path = find_debug_file(options.file, input->file);
+  if (!path) return tl::unexpected(path.error());
+  FixCommandOptions found = options;
+  found.from_debug = std::move(*path);
+  return found;
+}
+
 Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal) {
   // read -> audit -> plan: nothing is written yet.
-  const auto planned = plan_file(options);
+  const auto objects = read_link_objects(options.objects);
+  if (!objects) return tl::unexpected(objects.error());
+  const auto planned = plan_file(options, *objects);
   if (!planned) return tl::unexpected(planned.error());
   const FixPlan& fix = planned->fix;
   warn_of_problems(options.file, planned->input.file, terminal);
@@ -290,10 +339,12 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
   // apply -> verify -> commit: the result is checked before it takes the file's place.
-  const CheckOptions check{.options = {.allow_removed_ambiguous = options.remove_ambiguous,
+  const CheckOptions check{.options = {.command = RewriteCommand::fix,
+                                       .allow_removed_ambiguous = options.remove_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = planned->debug ? &*planned->debug : nullptr,
-                                       .allow_respelled = options.respell},
+                                       .allow_respelled = options.respell,
+                                       .objects = &*objects},
                            .second_opinion = options.second_opinion,
                            .changed_sections = fix.changed_sections};
   const auto written = write_checked(options, fix.plan, planned->input, check, terminal);
@@ -328,7 +379,9 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
 
 int run_fix(const FixCommandOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
-  const auto result = fix_file(options, terminal);
+  auto found = with_debug_file(options);
+  if (found && options.from_debug == "auto") terminal.info("debug file: " + found->from_debug);
+  const auto result = found ? fix_file(*found, terminal) : tl::unexpected(found.error());
   if (result) return *result;
   terminal.error(options.file, result.error());
   return exit_code(result.error().code);

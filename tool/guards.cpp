@@ -41,7 +41,10 @@ Json plan_json(const GuardsCommandOptions& options, const ElfFile& file, const P
       continue;
     }
     item["tactic"] = outcome.tactic;
-    if (options.to == GuardsCommand::site) item["site"] = hex(counter.site.value);
+    if (options.to == GuardsCommand::site) {
+      item["site"] = hex(counter.site.value);
+      for (const VirtAddr other : counter.others) item["other_sites"].push_back(hex(other.value));
+    }
     guards.push_back(std::move(item));
   }
   Json j = plan_head(options, result.plan);
@@ -104,13 +107,16 @@ void say_coverage(const GuardsCommandOptions& options, const ProbeFile& probes,
   for (const GuardCounter& counter : result.counters) {
     if (!counter.reason.empty() || counter.sites.front() == counter.sites.back()) continue;
     const Note& note = note_of(probes, counter);
-    terminal.info(fmt::format("{}: {}:{} has several sites; its checks look at {:#x}", options.file,
-                              printable(note.provider), printable(note.name), counter.site.value));
+    const std::string where = counter.others.empty()
+                                  ? fmt::format("{:#x} alone", counter.site.value)
+                                  : fmt::format("all {} of them", counter.others.size() + 1);
+    terminal.info(fmt::format("{}: {}:{} has several sites; its checks look at {}", options.file,
+                              printable(note.provider), printable(note.name), where));
   }
 }
 
 Result<int> restore(const GuardsCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const Section* record = guards_record(input->file);
   if (record == nullptr) {
@@ -120,7 +126,7 @@ Result<int> restore(const GuardsCommandOptions& options, const Terminal& termina
   // plan_undo() compares the SHA-256 of what it gives.
   const auto plan = plan_undo(input->file, record->name);
   if (!plan) return tl::unexpected(plan.error());
-  const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
+  const auto written = write_output(options, *plan, *input, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     Json j = plan_head(options, *plan);
@@ -134,16 +140,36 @@ Result<int> restore(const GuardsCommandOptions& options, const Terminal& termina
   return kDone;
 }
 
+Result<ExportedCounters> exported_counters(const GuardsCommandOptions& options) {
+  ExportedCounters exported{
+      .allowed = options.allow_exported, .with_others = !options.with.empty(), .referred = {}};
+  for (const std::string& path : options.with) {
+    const auto source = map_input(path);
+    if (!source) return tl::unexpected(source.error());
+    const auto other = open_elf(*source);
+    if (!other) return tl::unexpected(other.error());
+    add_referred_names(*other, exported.referred);
+  }
+  return exported;
+}
+
 Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
+  auto exported = exported_counters(options);
+  if (!exported) return tl::unexpected(exported.error());
   const GuardsOptions guards{.to = options.to == GuardsCommand::on ? GuardsTo::on : GuardsTo::site,
-                             .selected = selection(options.common)};
+                             .selected = selection(options.common),
+                             .exported = std::move(*exported)};
   const auto result = plan_guards(input->file, probes, guards);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
-  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
+  warn_of_patchelf(options.file, input->file, result->plan, terminal);
+  const RewriteCommand command =
+      options.to == GuardsCommand::on ? RewriteCommand::guards_on : RewriteCommand::guards_site;
+  const CheckOptions check{.options = {.command = command},
+                           .second_opinion = options.second_opinion};
   const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
@@ -155,11 +181,11 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
     terminal.info(options.file + ": its guards were rewritten already, nothing to change");
     return kDone;
   }
+  say_index(options.file, result->index, terminal);
   if (result->counters.empty()) {
     terminal.info(options.file + ": no probe with a counter, nothing to change");
     return kDone;
   }
-  say_index(options.file, result->index, terminal);
   say_coverage(options, probes, *result, terminal);
   return result->plan.empty() && !result->outcomes.empty() ? kRefused : kDone;
 }

@@ -8,6 +8,7 @@
 
 #include "tool/archive.hpp"
 #include "tool/elf_input.hpp"
+#include "tool/thin_archive.hpp"
 
 namespace reprobe {
 namespace {
@@ -22,11 +23,20 @@ void visit_file(const std::string& path, bool named, const InputHandlers& handle
   const Size head_size{std::min(kHeadSize, (*source)->size())};
   const auto head = (*source)->slice(FileOffset{0}, head_size, "the first bytes");
   if (!head) return handlers.on_error(path, head.error());
+  const auto whole = [&] {
+    return (*source)->slice(FileOffset{0}, Size{(*source)->size()}, "the archive");
+  };
+  // Its members are files of their own, which a walk through a folder meets anyway.
+  if (named && is_thin_archive(*head)) {
+    const auto all = whole();
+    if (!all) return handlers.on_error(path, all.error());
+    return for_each_thin_member(path, *all, handlers);
+  }
   switch (file_kind(*head, path)) {
     case FileKind::elf:
       return handlers.on_elf(path, std::move(*source));
     case FileKind::archive: {
-      const auto all = (*source)->slice(FileOffset{0}, Size{(*source)->size()}, "the archive");
+      const auto all = whole();
       if (!all) return handlers.on_error(path, all.error());
       return for_each_member(path, *all, handlers);
     }

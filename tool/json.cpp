@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/code/rust_names.hpp"
+
 namespace reprobe {
 namespace {
 
@@ -37,6 +39,9 @@ Json probe_json(const Probe& probe, const ElfHeader& header) {
   if (!probe.section.empty()) j["section"] = probe.section;
   if (function_of(probe) && !function_of(probe)->name.empty()) {
     j["function"] = function_of(probe)->name;
+    if (auto readable = demangle_rust(function_of(probe)->name)) {
+      j["function_demangled"] = std::move(*readable);
+    }
     j["function_offset"] = hex(site_in_function(probe).value - function_of(probe)->start.value);
   }
   if (probe.origin) j["sled_of"] = hex(probe.origin->site.value);

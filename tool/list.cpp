@@ -12,11 +12,15 @@
 #include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/legacy_probes.hpp"
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/code/rust_names.hpp"
 #include "libprobe/deps/dependencies.hpp"
+#include "libprobe/probes/note_header.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
 #include "tool/json.hpp"
+#include "tool/link_inputs.hpp"
+#include "tool/list_as.hpp"
 #include "tool/options.hpp"
 
 namespace reprobe {
@@ -24,17 +28,25 @@ namespace {
 
 constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND",     "PROBE",
                                                  "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
-using Row = std::array<std::string, kColumns.size()>;
+using ListRow = std::array<std::string, kColumns.size()>;
 
-std::string function_text(const Probe& probe) {
+// Of Rust as the source has it; with -v the symbol too.
+std::string function_name(const Probe& probe, bool verbose) {
+  const std::string& name = function_of(probe)->name;
+  const auto readable = demangle_rust(name);
+  if (!readable) return name;
+  return verbose ? fmt::format("{} [{}]", *readable, name) : *readable;
+}
+
+std::string function_text(const Probe& probe, bool verbose) {
   if (!function_of(probe) || function_of(probe)->name.empty()) {
     return probe.section.empty() ? "-" : fmt::format("({})", probe.section);
   }
-  return fmt::format("{}+{:#x}", function_of(probe)->name,
+  return fmt::format("{}+{:#x}", function_name(probe, verbose),
                      site_in_function(probe).value - function_of(probe)->start.value);
 }
 
-Row row_of(const Probe& probe) {
+ListRow row_of(const Probe& probe, bool verbose) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
@@ -42,7 +54,7 @@ Row row_of(const Probe& probe) {
           : probe.facts.has_bytes ? site_kind(probe)
                                   : "-",
           printable(fmt::format("{}:{}", probe.note.provider, probe.note.name)),
-          printable(function_text(probe)),
+          printable(function_text(probe, verbose)),
           semaphore                        ? hex(probe.semaphore.value)
           : probe.note.semaphore_undefined ? "undefined"
                                            : "-",
@@ -62,7 +74,8 @@ Style verdict_style(Verdict verdict) {
 // `needed_by`: the file through which a dependency came; "" for a file that was named. `indexed`:
 // the notes are gone.
 void print_text(const std::string& path, const ElfFile& file, const std::string& needed_by,
-                const std::vector<const Probe*>& probes, bool indexed, const Terminal& terminal) {
+                const std::vector<const Probe*>& probes, bool indexed, bool verbose,
+                const Terminal& terminal) {
   const ElfHeader& header = file.header();
   fmt::print("{}: {} {}-endian {} {}, {} probe{}{}\n", terminal.out(Style::bold, printable(path)),
              header.is64 ? "ELF64" : "ELF32",
@@ -71,12 +84,12 @@ void print_text(const std::string& path, const ElfFile& file, const std::string&
              indexed ? " in the index, none in notes" : "");
   if (!needed_by.empty()) fmt::print("  needed by {}\n", printable(needed_by));
   if (probes.empty()) return;
-  std::vector<Row> rows;
+  std::vector<ListRow> rows;
   rows.reserve(probes.size());
   std::array<std::size_t, kColumns.size()> widths{};
   for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);
   for (const Probe* probe : probes) {
-    rows.push_back(row_of(*probe));
+    rows.push_back(row_of(*probe, verbose));
     for (std::size_t c = 0; c < kColumns.size(); ++c) {
       widths[c] = std::max(widths[c], width_of(rows.back()[c]));
     }
@@ -102,6 +115,12 @@ class Lister {
       : options_(options), terminal_(terminal), root_(options.root.empty() ? "/" : options.root) {}
 
   int run() {
+    auto objects = read_link_objects(options_.objects);
+    if (!objects) {
+      terminal_.error("--objects", objects.error());
+      return exit_code(objects.error().code);
+    }
+    objects_ = std::move(*objects);
     InputHandlers handlers;
     handlers.on_visit = [](const std::string&) {};
     handlers.on_error = [&](const std::string& path, const Error& error) { fail(path, error); };
@@ -141,7 +160,12 @@ class Lister {
 
   void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
     const auto indexed = read_index_probes(file);
-    const ProbeFile read = indexed ? *indexed : read_probes(file);
+    const auto others = indexed ? std::nullopt : read_other_sections(file);
+    const ProbeFile read = indexed ? *indexed : others ? *others : read_probes(file, &objects_);
+    if (others) {
+      terminal_.warning(path +
+                        ": the notes are not in a section .note.stapsdt: no tracer finds them");
+    }
     std::vector<const Probe*> probes;
     for (const Probe& probe : read.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
@@ -160,13 +184,26 @@ class Lister {
       }
     }
     warn_of_notes(path, read.scan, terminal_);
+    const auto form = attach_form(options_.as);
     if (options_.common.json) {
       files_.push_back(file_json(path, file, probes));
+      // The records that follow the notes were written by SystemTap's header of old.
+      Json& listed = files_.back()["probes"];
+      const std::vector<std::string_view> headers = note_headers(file, read);
+      for (std::size_t i = 0, shown = 0; i < read.probes.size(); ++i) {
+        if (!selected(options_.common.patterns, read.probes[i].note)) continue;
+        if (!headers[i].empty()) listed[shown]["header"] = headers[i];
+        ++shown;
+      }
+      if (form) files_.back()["attach"] = attach_json(path, file, probes, *form);
       if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
       if (indexed) files_.back()["source"] = "index";
+    } else if (form) {
+      print_attach_lines(path, file, probes, *form, terminal_);
     } else {
       if (!first_) fmt::print("\n");
-      print_text(path, file, needed_by, probes, indexed.has_value(), terminal_);
+      print_text(path, file, needed_by, probes, indexed.has_value(), options_.common.verbose,
+                 terminal_);
     }
     first_ = false;
   }
@@ -202,6 +239,7 @@ class Lister {
   const ListOptions& options_;
   const Terminal& terminal_;
   Root root_;
+  LinkObjects objects_;
   std::set<std::filesystem::path> seen_;  // what is listed or will be, with --deps
   int exit_{kDone};
   bool first_{true};

@@ -55,15 +55,17 @@ std::string summary(const RelativizeCommandOptions& options, const RelativizePla
 
 Result<int> relativize_file(const RelativizeCommandOptions& options, const Terminal& terminal) {
   // read -> plan: nothing is written yet.
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const ProbeFile probes = read_probes(input->file);
   const RelativizeOptions wanted{.selected = selection(options.common)};
   const auto result = plan_relativize(input->file, probes, wanted);
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
+  warn_of_patchelf(options.file, input->file, result->plan, terminal);
   // apply -> verify -> commit.
-  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
+  const CheckOptions check{.options = {.command = RewriteCommand::relativize},
+                           .second_opinion = options.second_opinion};
   const auto written = write_checked(options, result->plan, *input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {

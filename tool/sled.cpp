@@ -9,6 +9,7 @@
 
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/plan/compose.hpp"
+#include "libprobe/elf/fork_symbols.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/sled/earlier_sleds.hpp"
 #include "tool/check.hpp"
@@ -125,12 +126,12 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
 }
 
 Result<int> undo_file(const SledCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   const auto plan = plan_undo(input->file);
   if (!plan) return tl::unexpected(plan.error());
   // plan_undo() has compared the SHA-256 of what it gives.
-  const auto written = write_output(options, *plan, input->file.source(), input->stamp, {});
+  const auto written = write_output(options, *plan, *input, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     Json j = plan_head(options, *plan);
@@ -140,6 +141,19 @@ Result<int> undo_file(const SledCommandOptions& options, const Terminal& termina
   terminal.info(fmt::format("{}: {} the original", options.file,
                             options.dry_run ? "would give back" : "gave back"));
   return kDone;
+}
+
+// What rules.md says of nop5-fork.
+Result<void> check_forks(const SledCommandOptions& options, SledKind kind, const ElfFile& file) {
+  if (kind != SledKind::nop5 || options.allow_fork) return {};
+  const std::vector<std::string> how = fork_symbols(file);
+  if (how.empty()) return {};
+  return fail(
+      ErrorCode::refused, "--kind=nop5",
+      fmt::format("nop5-fork: the program forks (it takes {}): traced on Linux 6.17 to 7.1, "
+                  "its children die where they pass a probe",
+                  fmt::join(how, ", ")),
+      "--kind=nop10, or --allow-fork where no child passes a probe");
 }
 
 // The file's original, where it is another file.
@@ -153,6 +167,9 @@ Result<int> sled_file(const SledCommandOptions& options, const Input& given,
                       const std::optional<Original>& original, const SledOptions& sled_options,
                       const Terminal& terminal) {
   const ElfFile& file = original ? original->file : given.file;
+  if (auto allowed = check_forks(options, sled_options.kind, file); !allowed) {
+    return tl::unexpected(allowed.error());
+  }
   // read -> flow -> plan: nothing is written yet.
   const ProbeFile probes = read_probes(file);
   const auto result = plan_sleds(file, probes, sled_options);
@@ -166,13 +183,15 @@ Result<int> sled_file(const SledCommandOptions& options, const Input& given,
   }
   if (!plan) return tl::unexpected(plan.error());
   // apply -> verify -> commit.
-  const CheckOptions check{.options = {}, .second_opinion = options.second_opinion};
-  const auto written = write_output(
-      options, *plan, given.file.source(), given.stamp, [&](const std::filesystem::path& output) {
-        const std::filesystem::path path =
-            original ? original->path : std::filesystem::path(options.file);
-        return check_result(file, path, output, check, terminal);
-      });
+  warn_of_patchelf(options.file, file, result->plan, terminal);
+  const CheckOptions check{.options = {.command = RewriteCommand::sled},
+                           .second_opinion = options.second_opinion};
+  const auto written =
+      original ? write_output(options, *plan, given,
+                              [&](const std::filesystem::path& output) {
+                                return check_result(file, original->path, output, check, terminal);
+                              })
+               : write_checked(options, *plan, given, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json(plan_json(options, file, probes, *result));
@@ -193,7 +212,7 @@ Result<int> sled_file(const SledCommandOptions& options, const Input& given,
 Result<int> nothing_to_change(const SledCommandOptions& options, const Input& input,
                               const Terminal& terminal) {
   const SledResult nothing;
-  const auto written = write_output(options, nothing.plan, input.file.source(), input.stamp, {});
+  const auto written = write_output(options, nothing.plan, input, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json)
     print_json(plan_json(options, input.file, read_probes(input.file), nothing));
@@ -226,6 +245,10 @@ Result<int> sled_again(const SledCommandOptions& options, const Input& input,
   const auto now = input.file.source().slice(FileOffset{0}, Size{input.file.source().size()}, "");
   if (!bytes || !now || std::ranges::equal(*bytes, *now))
     return nothing_to_change(options, input, terminal);
+  if (input.whole) {
+    return fail(ErrorCode::refused, "", "data behind the ELF file, which the sleds would move",
+                "reprobe sled --undo comes first");
+  }
   const auto copy = TemporaryFile::of(
       *original.source().slice(FileOffset{0}, Size{original.source().size()}, "the original"));
   if (!copy) return tl::unexpected(copy.error());
@@ -233,7 +256,7 @@ Result<int> sled_again(const SledCommandOptions& options, const Input& input,
 }
 
 Result<int> sled_or_extend(const SledCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options.file);
+  const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
   if (input->file.section(kUndoSection) != nullptr) return sled_again(options, *input, terminal);
   const SledOptions sled_options{.kind = options.kind.value_or(SledKind::nop10),

@@ -8,6 +8,7 @@
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
+#include "tool/link_inputs.hpp"
 #include "tool/options.hpp"
 
 namespace reprobe {
@@ -46,14 +47,19 @@ int run_verify(const VerifyOptions& options) {
     if (!file) return fail_with(options.from_debug, file.error());
     debug = std::move(*file);
   }
+  const auto objects = read_link_objects(options.objects);
+  if (!objects) return fail_with("--objects", objects.error());
   std::vector<std::string> changed;
   if (options.new_build_id) changed.emplace_back(".note.gnu.build-id");
-  const CheckOptions check{.options = {.allow_removed_ambiguous = options.removed_ambiguous,
+  const CheckOptions check{.options = {.command = options.command,
+                                       .allow_removed_ambiguous = options.removed_ambiguous,
                                        .allow_new_build_id = options.new_build_id,
                                        .notes_from = debug ? &*debug : nullptr,
-                                       .allow_respelled = options.respelled},
+                                       .allow_respelled = options.respelled,
+                                       .objects = &*objects},
                            .second_opinion = options.second_opinion,
-                           .changed_sections = std::move(changed)};
+                           .changed_sections = std::move(changed),
+                           .ignored_payload = options.ignored_payload};
   auto findings = find_differences(*before, options.before, options.after, check, terminal);
   if (!findings) return fail_with(options.after, findings.error());
   // -p narrows findings about probes; those about the file stay.

@@ -1,7 +1,9 @@
 #include "libprobe/audit/facts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <unordered_set>
 
@@ -12,8 +14,9 @@ namespace reprobe {
 namespace {
 
 constexpr std::byte kX86Nop{0x90};
-// How far back stray nops are counted; more than two already say all there is to say.
-constexpr std::uint64_t kStrayNopReach = 16;
+// How far back stray nops are counted: over the room for a patch at a function's entry, whose usual
+// sizes are 2 to 16 bytes.
+constexpr std::uint64_t kStrayNopReach = 64;
 
 bool is_x86(const ElfHeader& header) {
   return header.machine == EM_X86_64 || header.machine == EM_386;
@@ -29,6 +32,23 @@ bool sections_agree(const ElfFile& file) {
   });
 }
 
+// Bytes of a segment that is mapped executable, and surely no code all the same: the headers, and
+// what only linkers, the dynamic linker and unwinders read or write.
+bool is_no_code(const ElfFile& file, VirtAddr site, const Section* section) {
+  constexpr std::array<std::string_view, 4> kTables = {".interp", ".eh_frame", ".eh_frame_hdr",
+                                                       ".gcc_except_table"};
+  if (section != nullptr) {
+    return section->type != SHT_PROGBITS ||
+           std::ranges::find(kTables, section->name) != kTables.end();
+  }
+  const auto offset = file.offset_of(site);
+  if (!offset) return true;
+  const ElfHeader& header = file.header();
+  const std::uint64_t elf_header = header.is64 ? 64 : 52;
+  return offset->value < elf_header ||
+         in_range(offset->value, header.phoff.value, header.phnum * header.phentsize);
+}
+
 Place place_of(const ElfFile& file, const Probe& probe, bool have_code_sections) {
   if (file.header().type == ET_REL) {
     const Section* section = file.section_at(probe.note.location_section);
@@ -39,7 +59,8 @@ Place place_of(const ElfFile& file, const Probe& probe, bool have_code_sections)
   const Section* section = file.section_containing(probe.site);
   if (section != nullptr && section->executable()) return Place::executable;
   if (segment != nullptr && (segment->flags & PF_X) != 0) {
-    return have_code_sections ? Place::only_segment : Place::executable;
+    if (!have_code_sections) return Place::executable;
+    return is_no_code(file, probe.site, section) ? Place::not_executable : Place::only_segment;
   }
   return section != nullptr || segment != nullptr ? Place::not_executable : Place::outside;
 }
@@ -127,28 +148,40 @@ Nop nop_here(ByteView bytes, const ElfHeader& header, const std::optional<Functi
   return arm.kind != NopKind::none ? arm : nop_at(bytes, header, true);
 }
 
-std::size_t stray_nops_before(const ElfFile& file, const Probe& probe,
-                              const std::unordered_set<std::uint64_t>& sites) {
-  if (!is_x86(file.header()) || !probe.facts.function) return 0;
+// A function that indirect branches reach begins with endbr64 or endbr32.
+std::uint64_t after_endbr(const ElfFile& file, const Probe& probe) {
+  const Function& function = *probe.facts.function;
+  const ByteView bytes = file.bytes_at(function.start, Size{4}, probe.note.location_section);
+  const bool endbr = as_text(bytes) == "\xf3\x0f\x1e\xfa" || as_text(bytes) == "\xf3\x0f\x1e\xfb";
+  return function.start.value + (endbr ? 4 : 0);
+}
+
+// The one-byte nops before the site that belong to no other note.
+void count_stray_nops(const ElfFile& file, const std::unordered_set<std::uint64_t>& sites,
+                      Probe& probe) {
+  if (!is_x86(file.header()) || !probe.facts.function) return;
   const std::uint64_t start = probe.facts.function->start.value;
   const std::uint64_t reach = std::min(kStrayNopReach, probe.site.value - start);
   const VirtAddr from{probe.site.value - reach};
   const ByteView bytes = file.bytes_at(from, Size{reach}, probe.note.location_section);
-  if (bytes.size() != reach) return 0;
-  std::size_t count = 0;
-  while (count < reach && bytes[reach - 1 - count] == kX86Nop &&
-         !sites.contains(probe.site.value - 1 - count)) {
-    ++count;
-  }
-  return count;
+  if (bytes.size() != reach) return;
+  std::size_t row = 0;
+  while (row < reach && bytes[reach - 1 - row] == kX86Nop) ++row;
+  std::size_t stray = 0;
+  while (stray < row && !sites.contains(probe.site.value - 1 - stray)) ++stray;
+  const VirtAddr behind{probe.site.value + probe.facts.nop.size};
+  const ByteView next = file.bytes_at(behind, Size{1}, probe.note.location_section);
+  const bool ends_row = next.empty() || next[0] != kX86Nop || sites.contains(behind.value);
+  probe.facts.stray_nops_before = stray;
+  probe.facts.stray_nops_at_entry =
+      row != 0 && ends_row && probe.site.value - row <= after_endbr(file, probe);
 }
 
 bool may_be_code(const Probe& probe) {
   return probe.facts.place == Place::executable || probe.facts.place == Place::only_segment;
 }
 
-// Boundaries of all sites, decoded once per function. A byte that is neither a nop nor what a
-// patching tool leaves needs no decoding: it is no site.
+// Boundaries of all sites, decoded once per function.
 void check_all_boundaries(const ElfFile& file, std::vector<Probe>& probes) {
   // Section, start and size: symbols and unwind information may see functions of different sizes.
   using Key = std::tuple<std::uint32_t, VirtAddr, Size>;
@@ -156,7 +189,6 @@ void check_all_boundaries(const ElfFile& file, std::vector<Probe>& probes) {
   for (std::size_t i = 0; i < probes.size(); ++i) {
     const SiteFacts& facts = probes[i].facts;
     if (!may_be_code(probes[i]) || !facts.has_bytes || !facts.function) continue;
-    if (facts.nop.kind == NopKind::none && !facts.looks_patched) continue;
     const Function& function = *facts.function;
     by_function[{probes[i].note.location_section, function.start, function.size}].push_back(i);
   }
@@ -214,6 +246,19 @@ bool no_code_bytes(const ElfFile& file) {
   return any_code;
 }
 
+// Is there a jump, call or trap at the site? In code that may be ARM's or Thumb's, by either.
+bool transfers_control(const Decoder& decoder, const std::optional<Decoder>& thumb, ByteView bytes,
+                       const Probe& probe) {
+  const auto transfers = [&](const Decoder& by) {
+    const auto instruction = by.decode(bytes, probe.site);
+    return instruction && instruction->transfers_control();
+  };
+  const auto& function = probe.facts.function;
+  const bool known = function && function->from_symbol;
+  if (thumb && (!known || function->thumb) && transfers(*thumb)) return true;
+  return (!thumb || !known || !function->thumb) && transfers(decoder);
+}
+
 }  // namespace
 
 void gather_facts(const ElfFile& file, ProbeFile& result) {
@@ -252,6 +297,8 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
   result.has_unwind = lookup.has_unwind;
   const KeptRelocations kept(file, result.scan);
   const auto decoder = Decoder::open(file.header(), false);
+  const auto thumb =
+      file.header().machine == EM_ARM ? Decoder::open(file.header(), true) : std::nullopt;
   result.machine_known = decoder.has_value();
   for (std::size_t k = 0; k < asked.size(); ++k) {
     Probe& probe = probes[asked[k]];
@@ -259,10 +306,9 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
     const ByteView bytes = file.bytes_at(probe.site, kLongestNop, probe.note.location_section);
     probe.facts.has_bytes = !bytes.empty();
     probe.facts.nop = nop_here(bytes, file.header(), probe.facts.function);
-    probe.facts.stray_nops_before = stray_nops_before(file, probe, sites);
+    count_stray_nops(file, sites, probe);
     if (probe.facts.nop.kind != NopKind::none || !decoder) continue;
-    const auto instruction = decoder->decode(bytes, probe.site);
-    probe.facts.looks_patched = instruction && instruction->transfers_control();
+    probe.facts.looks_patched = transfers_control(*decoder, thumb, bytes, probe);
   }
   for (Probe& probe : probes) {
     probe.facts.relocation = kept.about(probe.note);

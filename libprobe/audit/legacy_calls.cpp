@@ -17,7 +17,7 @@ namespace reprobe {
 namespace {
 
 constexpr unsigned kRsi = 6, kRdi = 7;
-constexpr std::uint64_t kCallSize = 5;
+constexpr std::uint64_t kCallSize = 5, kSlotCallSize = 6;
 constexpr std::uint64_t kLongestName = 4096;
 constexpr Size kStub{16};
 constexpr std::uint32_t R_X86_64_GLOB_DAT = 6, R_X86_64_JUMP_SLOT = 7;
@@ -28,7 +28,14 @@ constexpr std::size_t kMostSteps = 4096;
 constexpr std::array<std::uint64_t, 2> kCallNumbers{0x6c, 0xbead};
 constexpr std::array kCallForms{LegacyForm::kprobe1, LegacyForm::utrace1, LegacyForm::kprobe2};
 
-// call rel32 at any offset of executable bytes, whose target is syscall().
+// ff 15: call *disp32(%rip)
+bool is_slot_call(ByteView bytes) {
+  return bytes.size() >= kSlotCallSize && bytes[0] == std::byte{0xff} &&
+         bytes[1] == std::byte{0x15};
+}
+
+// call rel32 at any offset of executable bytes, whose target is syscall(), and call *slot(%rip) of
+// code that was compiled with -fno-plt.
 std::vector<VirtAddr> possible_calls(const ElfFile& file, const SyscallTargets& targets) {
   constexpr std::byte kCall{0xe8};
   std::vector<VirtAddr> found;
@@ -37,12 +44,14 @@ std::vector<VirtAddr> possible_calls(const ElfFile& file, const SyscallTargets& 
     const auto bytes = file.contents(section);
     if (!bytes) continue;
     for (std::size_t i = 0; i + kCallSize <= bytes->size(); ++i) {
-      if ((*bytes)[i] != kCall) continue;
-      const auto distance = static_cast<std::int32_t>(
-          static_cast<std::uint32_t>(load_uint(*bytes, i + 1, 4, std::endian::little)));
+      const bool direct = (*bytes)[i] == kCall;
+      if (!direct && !is_slot_call(bytes->subspan(i))) continue;
+      const std::uint64_t size = direct ? kCallSize : kSlotCallSize;
+      const auto distance = static_cast<std::int32_t>(static_cast<std::uint32_t>(
+          load_uint(*bytes, i + static_cast<std::size_t>(size) - 4, 4, std::endian::little)));
       const std::uint64_t at = section.addr.value + i;
-      const VirtAddr target{at + kCallSize + static_cast<std::uint64_t>(std::int64_t{distance})};
-      if (targets.has(target)) found.push_back(VirtAddr{at});
+      const VirtAddr target{at + size + static_cast<std::uint64_t>(std::int64_t{distance})};
+      if (direct ? targets.has(target) : targets.has_slot(target)) found.push_back(VirtAddr{at});
     }
   }
   std::ranges::sort(found);
@@ -97,13 +106,16 @@ bool sets_rax(const CodeInstruction& code) {
                       e.mod == 3 && e.reg == kRax && e.rm == kRax && e.has_modrm();
   const bool setcc =
       e.map == OpcodeMap::map_0f && e.opcode >= 0x90 && e.opcode <= 0x9f && e.mod == 3;
-  return zeroes || setcc;
+  // clang counts the vector registers of a call with variable arguments so: mov $1,%al
+  const bool byte = e.map == OpcodeMap::one_byte && e.opcode == 0xb0;
+  return zeroes || setcc || byte;
 }
 
 class CallReader {
  public:
-  CallReader(const ElfFile& file, const LegacyScan& scan, LegacyCalls& out)
-      : file_(file), out_(out) {
+  CallReader(const ElfFile& file, const LegacyScan& scan, const CodeRanges& ranges,
+             LegacyCalls& out)
+      : file_(file), ranges_(ranges), callees_(file, ranges), out_(out) {
     for (std::size_t i = 0; i < scan.records.size(); ++i) {
       const LegacyRecord& record = scan.records[i];
       if (record.is_call()) records_[{record.form, record.name}].push_back(i);
@@ -126,7 +138,7 @@ class CallReader {
   void read(const FunctionFlow& flow, OriginFinder& origins, const std::vector<bool>& reached,
             VirtAddr site) {
     const CodeInstruction* call = flow.at(site);
-    if (call == nullptr || call->kind != InstructionKind::call) return;  // bytes of another one
+    if (call == nullptr || legacy_call_size(*call) == 0) return;  // bytes of another one
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto magic = constant(origins, at, kRdx);
     const auto form = magic ? form_of_magic(*magic) : std::nullopt;
@@ -144,11 +156,12 @@ class CallReader {
     const auto record = record_of(*form, name);
     if (!record) return refuse(site, name, "no record, or several that differ, have the name");
     if (!flow.complete) return refuse(site, name, flow.why_incomplete);
-    if (call->size.value != kCallSize || flow.target_between(call->address, call->end())) {
+    if (flow.target_between(call->address, call->end())) {
       return refuse(site, name, "the call may be entered in its middle");
     }
     if (!reached[at]) return refuse(site, name, "nothing leads to the call");
-    if (result_used(flow, at)) return refuse(site, name, "the call's result may be used");
+    if (result_used(flow, at, ranges_, callees_))
+      return refuse(site, name, "the call's result may be used");
     out_.calls.push_back({site, *record, call_arguments(scan_->records[*record].count)});
   }
 
@@ -198,12 +211,25 @@ class CallReader {
   }
 
   const ElfFile& file_;
+  const CodeRanges& ranges_;
+  Callees callees_;
   const LegacyScan* scan_{};
   LegacyCalls& out_;
   std::map<std::pair<LegacyForm, std::string>, std::vector<std::size_t>> records_;
 };
 
 }  // namespace
+
+std::uint64_t legacy_call_size(const CodeInstruction& code) {
+  const bool direct = code.kind == InstructionKind::call && code.size.value == kCallSize;
+  const bool by_slot = code.kind == InstructionKind::indirect_call && code.rip_target &&
+                       code.size.value == kSlotCallSize;
+  return direct || by_slot ? code.size.value : 0;
+}
+
+bool SyscallTargets::has_slot(VirtAddr slot) const {
+  return std::ranges::binary_search(slots_, slot);
+}
 
 SyscallTargets::SyscallTargets(const ElfFile& file) : file_(file) {
   constexpr std::string_view kName = "syscall";
@@ -278,7 +304,8 @@ bool is_call_number(std::uint64_t number) {
   return std::ranges::find(kCallNumbers, number) != kCallNumbers.end();
 }
 
-bool result_used(const FunctionFlow& flow, std::size_t call) {
+bool result_used(const FunctionFlow& flow, std::size_t call, const CodeRanges& ranges,
+                 Callees& callees) {
   std::vector<std::size_t> open{call + 1};
   std::set<std::size_t> seen;
   while (!open.empty()) {
@@ -288,19 +315,27 @@ bool result_used(const FunctionFlow& flow, std::size_t call) {
     if (seen.size() > kMostSteps) return true;
     const CodeInstruction& code = flow.code[at];
     if (code.opaque) return true;
-    const bool is_call = code.kind == InstructionKind::call;
-    if (is_call || code.kind == InstructionKind::ret || code.kind == InstructionKind::trap ||
+    if (is_any_call(code)) {
+      if ((code.reads & (1U << kRax)) != 0) return true;
+      const CallEffect effect = callees.effect(code);
+      const bool kept = (effect.written & (1U << kRax)) == 0;
+      if (kept && effect.returns) open.push_back(at + 1);
+      continue;
+    }
+    if (code.kind == InstructionKind::ret || code.kind == InstructionKind::trap ||
         sets_rax(code)) {
       continue;
     }
     // A long nop names registers and reads none.
     const bool nop = code.kind == InstructionKind::nop;
     if (!nop && (code.reads & (1U << kRax)) != 0) return true;
-    if (code.kind == InstructionKind::indirect_call) continue;
     if (code.kind == InstructionKind::indirect_jump) return true;
     if (code.target) {
-      const CodeInstruction* target = flow.at(*code.target);
+      const VirtAddr to = *code.target;
+      const CodeInstruction* target = flow.at(to);
       if (target != nullptr) open.push_back(static_cast<std::size_t>(target - flow.code.data()));
+      // A part of the function that stands elsewhere is not followed.
+      if (target == nullptr && !ranges.is_function(to) && !ranges.is_linkage(to)) return true;
     }
     if (!code.ends_block()) open.push_back(at + 1);
   }
@@ -325,9 +360,10 @@ LegacyCalls find_legacy_calls(const ElfFile& file, const LegacyScan& scan) {
   if (targets.empty()) return result;
   const auto sites = possible_calls(file, targets);
   const auto flows = FlowReader::open(file, sites);
-  if (!flows) return result;
+  const auto ranges = CodeRanges::open(file);
+  if (!flows || !ranges) return result;
   TrueBranches branches(file, flows->functions());
-  CallReader reader(file, scan, result);
+  CallReader reader(file, scan, *ranges, result);
   for (std::size_t i = 0; i < sites.size();) {
     auto flow = flows->function_of(sites[i]);
     if (!flow) {

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/code/callees.hpp"
 #include "libprobe/code/flow.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/notes/legacy.hpp"
 
 namespace reprobe {
 
-// A call that is one of these for certain: call rel32, 5 bytes.
+// A call that is one of these for certain: call rel32, or call *slot(%rip) through the global
+// offset table.
 struct LegacyCall {
   VirtAddr site;
   std::size_t record{};   // index in LegacyScan::records
@@ -34,9 +36,14 @@ struct LegacyCalls {
 // are an array of words (SystemTap 1.0 to 1.3, sys/sdt.h and sdt_kprobe_var_expanding_visitor).
 [[nodiscard]] std::string call_arguments(std::uint64_t count);
 
+// Bytes of a call of these two forms: 5 or 6; 0 for another instruction.
+[[nodiscard]] std::uint64_t legacy_call_size(const CodeInstruction& code);
+
 // May the result of the call, by its index in flow.code, be used? The macros drop it. (Where
-// control leaves the function it is dropped as well: nobody passes on the result of a probe.)
-[[nodiscard]] bool result_used(const FunctionFlow& flow, std::size_t call);
+// control leaves the function it is dropped as well: nobody passes on the result of a probe.) Over a
+// call of a function that leaves rax alone it may be kept (GCC's -fipa-ra).
+[[nodiscard]] bool result_used(const FunctionFlow& flow, std::size_t call, const CodeRanges& ranges,
+                               Callees& callees);
 
 // What syscall() is called with by the headers: the form of the magic number, and whether the
 // number of the call is one of theirs.
@@ -53,6 +60,8 @@ class SyscallTargets {
   explicit SyscallTargets(const ElfFile& file);
   [[nodiscard]] bool empty() const { return slots_.empty() && functions_.empty(); }
   [[nodiscard]] bool has(VirtAddr target) const;
+  // Is it a word of the global offset table that holds the address?
+  [[nodiscard]] bool has_slot(VirtAddr slot) const;
 
  private:
   const ElfFile& file_;

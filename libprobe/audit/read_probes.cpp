@@ -34,9 +34,9 @@ VirtAddr semaphore_address(const ElfFile& file, const Note& note, const ProbeFil
 }
 
 // The notes with base, shift, sites, semaphores and arguments: no other fact, no verdict.
-ProbeFile read_sites(const ElfFile& file) {
+ProbeFile read_sites(const ElfFile& file, NoteScan scan) {
   ProbeFile result;
-  result.scan = scan_notes(file);
+  result.scan = std::move(scan);
   if (file.header().type != ET_REL) {
     if (const Section* base = file.section(kBaseSection); base != nullptr) {
       result.base = base->addr;
@@ -55,19 +55,28 @@ ProbeFile read_sites(const ElfFile& file) {
   return result;
 }
 
-ProbeFile judged(const ElfFile& file) {
-  ProbeFile result = read_sites(file);
+ProbeFile judged(const ElfFile& file, NoteScan scan, const LinkObjects* objects) {
+  ProbeFile result = read_sites(file, std::move(scan));
   gather_facts(file, result);
   judge(result, file.header());
+  if (objects != nullptr) objects->judge(file, result);
   return result;
 }
 
 }  // namespace
 
-ProbeFile read_probes(const ElfFile& file) {
-  ProbeFile result = judged(file);
-  if (const auto original = OriginalFile::of(file)) take_origins(result, judged(original->elf()));
+ProbeFile read_probes(const ElfFile& file, const LinkObjects* objects) {
+  ProbeFile result = judged(file, scan_notes(file), objects);
+  if (const auto original = OriginalFile::of(file)) {
+    take_origins(result, judged(original->elf(), scan_notes(original->elf()), objects));
+  }
   return result;
+}
+
+std::optional<ProbeFile> read_other_sections(const ElfFile& file) {
+  NoteScan scan = scan_other_sections(file);
+  if (scan.notes.empty()) return std::nullopt;
+  return judged(file, std::move(scan), nullptr);
 }
 
 }  // namespace reprobe

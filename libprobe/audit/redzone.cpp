@@ -187,6 +187,13 @@ bool is_entry(ByteView code, std::size_t at) {
   return at == 0 || (at == endbr64.size() && std::ranges::equal(code.first(at), endbr64));
 }
 
+// The call of a retpoline or of a position's own address leads into the function itself: compilers
+// make it in leaves too (-mindirect-branch=thunk-inline). One of the function's start is recursion.
+bool stays_inside(const Instruction& call, const Function& function) {
+  return call.target && *call.target > function.start &&
+         call.target->value - function.start.value < function.size.value;
+}
+
 RedZoneUse may(std::string reason) { return {.may_use = true, .reason = std::move(reason)}; }
 
 }  // namespace
@@ -221,7 +228,8 @@ RedZoneUse may_use_red_zone(const ElfFile& file, const std::optional<Function>& 
       return may(fmt::format("the instruction at {:#x} uses memory below rsp", address.value));
     }
     if (use == StackUse::copied && !copied) copied = address;
-    calls = calls || (instruction->flow == Flow::call && !is_entry(code, at));
+    calls = calls || (instruction->flow == Flow::call && !is_entry(code, at) &&
+                      !stays_inside(*instruction, *function));
     at += length;
   }
   if (calls) return {.may_use = false, .reason = "the function calls others: it is no leaf"};

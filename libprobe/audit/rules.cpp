@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "libprobe/audit/rules_parts.hpp"
 
@@ -28,8 +30,8 @@ Finding ambiguous(const Probe& probe) {
                           "instruction");
   finding.evidence = probe.evidence;
   finding.hint =
-      "link with -Wl,--emit-relocs (lld, bfd) or keep .symtab to decide; reprobe fix "
-      "--remove-ambiguous -p PROVIDER:NAME removes it";
+      "--objects with the inputs of the link, -Wl,--emit-relocs (lld, bfd) or .symtab decide; "
+      "reprobe fix --remove-ambiguous -p PROVIDER:NAME removes it";
   return finding;
 }
 
@@ -53,16 +55,17 @@ Finding alias(const Probe& probe, const Probe& first) {
 
 }  // namespace
 
-std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes) {
+std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes, const Kernels& kernels) {
   std::vector<Finding> findings;
   rules::add_file_findings(file, probes, findings);
   rules::add_index_findings(file, probes, findings);
   rules::add_base_findings(file, probes, findings);
   rules::add_semaphore_findings(file, probes, findings);
+  rules::add_lonely_counter_findings(file, probes, findings);
   rules::add_conflict_findings(file, probes, findings);
-  rules::add_site_findings(file, probes, findings);
+  rules::add_site_findings(file, probes, kernels, findings);
   rules::add_argument_findings(file, probes, findings);
-  rules::add_count_findings(probes, findings);
+  rules::add_count_findings(probes, kernels, findings);
   for (const Probe& probe : probes.probes) {
     if (probe.verdict == Verdict::dangling) findings.push_back(dangling(probe));
     if (probe.verdict == Verdict::ambiguous) findings.push_back(ambiguous(probe));
@@ -71,6 +74,18 @@ std::vector<Finding> audit(const ElfFile& file, const ProbeFile& probes) {
   findings.insert(findings.end(), probes.scan.findings.begin(), probes.scan.findings.end());
   std::ranges::stable_sort(findings, {}, [](const Finding& f) {
     return std::pair(f.note_offset.has_value(), f.note_offset.value_or(0));
+  });
+  return findings;
+}
+
+std::vector<Finding> counters_beyond_repair(const ElfFile& file, const ProbeFile& probes) {
+  constexpr std::array<std::string_view, 5> kRules{"semaphore-nobits", "semaphore-readonly",
+                                                   "semaphore-executable", "semaphore-odd",
+                                                   "semaphore-relro-page"};
+  std::vector<Finding> findings;
+  rules::add_semaphore_findings(file, probes, findings);
+  std::erase_if(findings, [&](const Finding& finding) {
+    return std::ranges::find(kRules, finding.rule) == kRules.end();
   });
   return findings;
 }

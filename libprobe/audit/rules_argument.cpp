@@ -79,9 +79,20 @@ bool not_addressable(const Place& at) {
          operand.find("(,") != std::string_view::npos;
 }
 
+// "[x1, #:lo12:sym]" on Arm, "%lo(sym)(a5)" on RISC-V, "sym@toc@l(9)" on ppc64.
+bool names_symbol_elsewhere(const Place& at) {
+  if (at.argument.kind != Argument::Kind::memory) return false;
+  const std::string_view operand = at.argument.operand;
+  if (at.machine == EM_AARCH64 || at.machine == EM_ARM) return operand.find(':') != operand.npos;
+  const auto open = operand.rfind('(');
+  return open != operand.npos && std::ranges::any_of(operand.substr(0, open), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+         });
+}
+
 // A symbol's address or what is there: "sym(%rip)", "$sym".
 bool names_symbol(const Place& at) {
-  if (!is_x86(at.machine)) return false;
+  if (!is_x86(at.machine)) return names_symbol_elsewhere(at);
   std::string_view text = at.argument.operand;
   const auto open = text.find('(');
   if (text.starts_with('%')) return false;
@@ -128,7 +139,7 @@ bool indexed_elsewhere(const Place& at) {
 bool not_understood(const Place& at) { return at.argument.kind == Argument::Kind::other; }
 
 // The first that applies to an argument.
-constexpr std::array kRules{
+constexpr std::array kArgumentRules{
     ArgumentRule{"argument-size-missing", Severity::warning, size_missing,
                  "an argument has no size: libbpf refuses the probe, bcc skips the argument",
                  kRespell},
@@ -151,9 +162,11 @@ constexpr std::array kRules{
         "an argument is in a register that libbpf and perf cannot read: libbpf refuses the "
         "probe, bcc reads 0 or skips the argument",
         kInteger},
-    ArgumentRule{"argument-operand", Severity::note, not_att,
-                 "an argument is not in AT&T syntax: no tracer is known to read it",
-                 "compile without -masm=intel"},
+    ArgumentRule{
+        "argument-operand", Severity::note, not_att,
+        "an argument is not in AT&T syntax: no tracer is known to read it",
+        "reprobe fix --respell writes registers and addresses in AT&T syntax; compile without "
+        "-masm=intel, in Rust with options(att_syntax)"},
     ArgumentRule{"argument-symbol", Severity::note, names_symbol,
                  "an argument is named by a symbol: libbpf refuses the probe, gdb lists it without "
                  "arguments",
@@ -194,21 +207,22 @@ struct Hits {
   }
 };
 
-void look_at(const Probe& probe, std::uint16_t machine, std::array<Hits, kRules.size()>& hits) {
+void look_at(const Probe& probe, std::uint16_t machine,
+             std::array<Hits, kArgumentRules.size()>& hits) {
   std::string_view rest = probe.note.arguments;
-  std::array<bool, kRules.size()> here{};
+  std::array<bool, kArgumentRules.size()> here{};
   for (const Argument& argument : probe.arguments) {
     const auto at = rest.find(argument.operand);
     if (at != std::string_view::npos) rest.remove_prefix(at);
-    for (std::size_t r = 0; r < kRules.size(); ++r) {
-      if (!kRules[r].applies({argument, rest, machine})) continue;
+    for (std::size_t r = 0; r < kArgumentRules.size(); ++r) {
+      if (!kArgumentRules[r].applies({argument, rest, machine})) continue;
       hits[r].add(probe, argument);
       here[r] = true;
       break;
     }
     rest.remove_prefix(std::min(rest.size(), argument.operand.size()));
   }
-  for (std::size_t r = 0; r < kRules.size(); ++r) hits[r].sites += here[r] ? 1 : 0;
+  for (std::size_t r = 0; r < kArgumentRules.size(); ++r) hits[r].sites += here[r] ? 1 : 0;
 }
 
 }  // namespace
@@ -216,16 +230,16 @@ void look_at(const Probe& probe, std::uint16_t machine, std::array<Hits, kRules.
 void add_argument_findings(const ElfFile& file, const ProbeFile& probes,
                            std::vector<Finding>& out) {
   for (const Name& name : names_of(probes)) {
-    std::array<Hits, kRules.size()> hits;
+    std::array<Hits, kArgumentRules.size()> hits;
     for (const Probe* probe : name) look_at(*probe, file.header().machine, hits);
-    for (std::size_t r = 0; r < kRules.size(); ++r) {
+    for (std::size_t r = 0; r < kArgumentRules.size(); ++r) {
       if (hits[r].first == nullptr) continue;
-      Finding finding =
-          about(*hits[r].first, kRules[r].name, kRules[r].severity, kRules[r].message);
+      Finding finding = about(*hits[r].first, kArgumentRules[r].name, kArgumentRules[r].severity,
+                              kArgumentRules[r].message);
       finding.evidence.push_back(fmt::format("{}{}, at {} of {}", fmt::join(hits[r].texts, ", "),
                                              hits[r].more ? ", ..." : "", hits[r].sites,
                                              plural(name.size(), "site")));
-      finding.hint = kRules[r].hint;
+      finding.hint = kArgumentRules[r].hint;
       out.push_back(std::move(finding));
     }
   }

@@ -29,7 +29,7 @@ void argument_count(const Name& name, std::vector<Finding>& out) {
   out.push_back(std::move(finding));
 }
 
-void site_counts(const Name& name, std::vector<Finding>& out) {
+void site_counts(const Name& name, const Kernels& kernels, std::vector<Finding>& out) {
   if (name.size() <= kLibbpfSpecs) return;
   std::unordered_set<std::string_view> specs;
   for (const Probe* probe : name) specs.insert(probe->note.arguments);
@@ -45,7 +45,7 @@ void site_counts(const Name& name, std::vector<Finding>& out) {
     finding.hint = "put the probe into one function that is not inlined";
     out.push_back(std::move(finding));
   }
-  if (name.size() <= kLibbpfSites) return;
+  if (name.size() <= kLibbpfSites || !lack_cookies(kernels)) return;
   Finding finding = about(
       *name.front(), "site-count", Severity::note,
       fmt::format("more than {} sites: without BPF cookies (before Linux 5.15) libbpf refuses the "
@@ -93,8 +93,25 @@ bool is_perf_word(std::string_view name) {
   return name.find_first_not_of(kModifiers) == std::string_view::npos;
 }
 
+// perf's is_c_func_name().
+bool is_identifier(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return std::ranges::all_of(text, fits) && (text.front() < '0' || text.front() > '9');
+}
+
 void perf_name(const Name& name, std::vector<Finding>& out) {
   const std::string& text = name.front()->note.name;
+  if (!text.empty() &&
+      (!is_identifier(text) || !is_identifier("_" + name.front()->note.provider))) {
+    Finding finding = about(*name.front(), "probe-name-perf", Severity::warning,
+                            "the name is no identifier of C: perf list and perf probe refuse every "
+                            "probe of the file");
+    finding.hint = "name provider and probe with letters, digits and _";
+    out.push_back(std::move(finding));
+    return;
+  }
   if (text.empty() || !is_perf_word(text)) return;
   Finding finding =
       about(*name.front(), "probe-name-perf", Severity::note,
@@ -106,10 +123,11 @@ void perf_name(const Name& name, std::vector<Finding>& out) {
 
 }  // namespace
 
-void add_count_findings(const ProbeFile& probes, std::vector<Finding>& out) {
+void add_count_findings(const ProbeFile& probes, const Kernels& kernels,
+                        std::vector<Finding>& out) {
   for (const Name& name : names_of(probes)) {
     argument_count(name, out);
-    site_counts(name, out);
+    site_counts(name, kernels, out);
     arguments_differ(name, out);
     perf_name(name, out);
   }

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/audit/rules_parts.hpp"
+#include "libprobe/elf/payload.hpp"
 #include "libprobe/notes/legacy.hpp"
 #include "libprobe/probes/semaphore.hpp"
 
@@ -59,6 +61,25 @@ void build_id(const ElfFile& file, std::vector<Finding>& out) {
   out.push_back(std::move(finding));
 }
 
+// Such a program finds its data from the end of its file, or at an offset that it knows.
+void payload(const ElfFile& file, std::vector<Finding>& out) {
+  const auto found = payload_behind(file);
+  if (!found) return;
+  Finding finding = about_file(
+      "payload", Severity::note,
+      fmt::format("{} bytes stand behind the ELF file, {}: the program may look for them "
+                  "from the end of its file",
+                  found->size.value, to_string(found->kind)));
+  finding.evidence.push_back(
+      fmt::format("all that the headers name ends at {:#x}", found->offset.value));
+  finding.hint = found->kind == PayloadKind::signature ? "sign the file after the last rewrite"
+                 : is_found_from_end(found->kind)
+                     ? "reprobe keeps them the last bytes of the file"
+                     : "reprobe rewrites the file where it need not grow, or with --payload=keep "
+                       "or --payload=ignore";
+  out.push_back(std::move(finding));
+}
+
 void debug_file(const ProbeFile& probes, std::vector<Finding>& out) {
   if (!probes.debug_file) return;
   Finding finding = about_file("debug-file", Severity::note,
@@ -93,14 +114,15 @@ void notes_stripped(const ElfFile& file, const ProbeFile& probes, std::vector<Fi
   } else if (!has_semaphore_symbol(file)) {
     return;
   }
-  // An object with the counters alone can be linked into programs that have none of the probes.
-  const bool kept = has_unloaded_sections(file);
+  // An object with the counters alone can be linked into programs that have none of the probes; but
+  // mostly a strip took the notes, and then nothing of the file can be traced.
   Finding finding = about_file(
-      "notes-stripped", kept ? Severity::note : Severity::warning,
-      kept ? "the file has counters of probes and no notes: they were deleted, or the probes were "
-             "never in it"
-           : "the file has counters of probes and no notes: its sections that are not loaded were "
-             "deleted");
+      "notes-stripped", Severity::warning,
+      has_unloaded_sections(file)
+          ? "the file has counters of probes and no notes: they were deleted, or the probes were "
+            "never in it"
+          : "the file has counters of probes and no notes: its sections that are not loaded were "
+            "deleted");
   finding.evidence.push_back(
       counters != nullptr ? fmt::format(".probes has {}", plural(counters->size.value, "byte"))
                           : std::string("a symbol NAME_semaphore is defined"));
@@ -110,15 +132,35 @@ void notes_stripped(const ElfFile& file, const ProbeFile& probes, std::vector<Fi
   out.push_back(std::move(finding));
 }
 
+// Gives whether it is so.
+bool other_section(const ElfFile& file, std::vector<Finding>& out) {
+  const auto probes = read_other_sections(file);
+  if (!probes) return false;
+  const std::uint32_t index = probes->probes.front().note.section;
+  Finding finding =
+      about_file("other-section", Severity::error,
+                 fmt::format("the notes of {} do not stand in a section {}: no tracer finds them",
+                             plural(probes->probes.size(), "probe"), kStapsdtSection));
+  finding.evidence.push_back(
+      fmt::format("they are in section {}, {}", index, file.section_at(index)->name));
+  finding.hint =
+      "reprobe fix writes them to one; or leave .note.stapsdt out of the linker script's section";
+  out.push_back(std::move(finding));
+  return true;
+}
+
 }  // namespace
 
 void add_file_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out) {
   const std::uint16_t type = file.header().type;
   if (type != ET_EXEC && type != ET_DYN) return;
   if (probes.probes.empty()) {
-    if (!add_lost_notes(file, out)) notes_stripped(file, probes, out);
+    if (!other_section(file, out) && !add_lost_notes(file, out)) {
+      notes_stripped(file, probes, out);
+    }
     return;
   }
+  payload(file, out);
   debug_file(probes, out);
   if (probes.debug_file || std::ranges::none_of(probes.probes, wanted)) return;
   section_order(file, probes, out);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libprobe/audit/kernels.hpp"
 #include "libprobe/finding.hpp"
 #include "libprobe/probes/probe.hpp"
 
@@ -37,10 +38,13 @@ using Name = std::vector<const Probe*>;
 void add_base_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
 void add_semaphore_findings(const ElfFile& file, const ProbeFile& probes,
                             std::vector<Finding>& out);
+void add_lonely_counter_findings(const ElfFile& file, const ProbeFile& probes,
+                                 std::vector<Finding>& out);
 void add_conflict_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
-void add_site_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
+void add_site_findings(const ElfFile& file, const ProbeFile& probes, const Kernels& kernels,
+                       std::vector<Finding>& out);
 void add_argument_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
-void add_count_findings(const ProbeFile& probes, std::vector<Finding>& out);
+void add_count_findings(const ProbeFile& probes, const Kernels& kernels, std::vector<Finding>& out);
 void add_index_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out);
 // Notes that are gone, where an index has their probes; gives whether it is so.
 bool add_lost_notes(const ElfFile& file, std::vector<Finding>& out);

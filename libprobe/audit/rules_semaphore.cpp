@@ -19,7 +19,7 @@ struct Counter {
   const SemaphoreFacts* facts{};
 };
 
-std::string place_of(const SemaphoreFacts& facts) {
+std::string stands_where(const SemaphoreFacts& facts) {
   if (facts.section != nullptr && facts.section->index != 0) {
     constexpr std::size_t kShort = 40;
     return "in " + facts.section->name.substr(0, kShort);
@@ -48,7 +48,7 @@ std::string no_detail(const SemaphoreFacts&) { return {}; }
 
 std::string section_detail(const SemaphoreFacts& facts) {
   return facts.in_probes ? "the section headers put .probes before the code: bcc does not see it"
-                         : "it stands " + place_of(facts);
+                         : "it stands " + stands_where(facts);
 }
 
 std::string dangling_detail(const SemaphoreFacts& facts) {
@@ -69,7 +69,7 @@ std::string page_detail(const SemaphoreFacts& facts) {
       facts.mapped_before->index, facts.segment->index);
 }
 
-constexpr std::array kRules{
+constexpr std::array kCounterRules{
     CounterRule{"semaphore-copied", Severity::error,
                 [](const SemaphoreFacts& f) { return f.copied; },
                 "a copy relocation moved the counter here from another module: whoever has the "
@@ -91,16 +91,18 @@ constexpr std::array kRules{
     CounterRule{"semaphore-readonly", Severity::error,
                 [](const SemaphoreFacts& f) { return !f.writable; },
                 "the counter's segment is not writable: the kernel never raises it",
-                [](const SemaphoreFacts& f) { return "it stands " + place_of(f); },
+                [](const SemaphoreFacts& f) { return "it stands " + stands_where(f); },
                 "define PROVIDER_NAME_semaphore as a variable that is not const"},
     CounterRule{"semaphore-executable", Severity::error,
                 [](const SemaphoreFacts& f) { return f.executable; },
                 "the counter's segment is executable: libbpf refuses the probe (ESRCH)", no_detail,
                 "link without -N (--omagic) and without a script that merges code and data"},
-    CounterRule{"semaphore-relro-page", Severity::error,
-                [](const SemaphoreFacts& f) { return f.in_relro || f.mapped_before != nullptr; },
-                "the counter shares its page with what the dynamic linker makes read-only",
-                page_detail, "link with -Wl,-z,separate-loadable-segments (lld, mold)"},
+    CounterRule{
+        "semaphore-relro-page", Severity::error,
+        [](const SemaphoreFacts& f) { return f.in_relro || f.mapped_before != nullptr; },
+        "the counter shares its page with what the dynamic linker makes read-only", page_detail,
+        "link with -Wl,-z,separate-loadable-segments (lld, mold; in Rust -C link-arg=...), or "
+        "reprobe guards --to site: the checks look at the site then"},
     CounterRule{"semaphore-section", Severity::error,
                 [](const SemaphoreFacts& f) { return !f.bcc_finds_it; },
                 "bcc, and bpftrace before 0.25, do not raise the counter: they look for it in the "
@@ -167,7 +169,7 @@ void add_semaphore_findings(const ElfFile& file, const ProbeFile& probes,
   // A debug file's sections have no bytes, and an object's have no addresses yet.
   if (file.header().type == ET_REL || probes.debug_file) return;
   const std::vector<SemaphoreFacts> all = read_semaphores(file, probes);
-  std::array<std::vector<Counter>, kRules.size()> hits;
+  std::array<std::vector<Counter>, kCounterRules.size()> hits;
   std::vector<Counter> missing;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!wanted(probes.probes[i])) continue;
@@ -178,14 +180,14 @@ void add_semaphore_findings(const ElfFile& file, const ProbeFile& probes,
       }
       continue;
     }
-    for (std::size_t r = 0; r < kRules.size(); ++r) {
-      if (!kRules[r].applies(all[i])) continue;
+    for (std::size_t r = 0; r < kCounterRules.size(); ++r) {
+      if (!kCounterRules[r].applies(all[i])) continue;
       hits[r].push_back(counter);
       break;
     }
   }
-  for (std::size_t r = 0; r < kRules.size(); ++r) {
-    if (!hits[r].empty()) report(kRules[r], hits[r], out);
+  for (std::size_t r = 0; r < kCounterRules.size(); ++r) {
+    if (!hits[r].empty()) report(kCounterRules[r], hits[r], out);
   }
   undefined(missing, out);
 }

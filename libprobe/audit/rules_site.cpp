@@ -9,6 +9,7 @@
 #include "libprobe/audit/redzone.hpp"
 #include "libprobe/audit/rules_parts.hpp"
 #include "libprobe/audit/sled_origin.hpp"
+#include "libprobe/elf/fork_symbols.hpp"
 
 namespace reprobe::rules {
 namespace {
@@ -132,21 +133,45 @@ Finding page_cross(const Probe& probe, const CallSite& call) {
   return finding;
 }
 
+// The trampoline that the kernel's call leads to is mapped with VM_DONTCOPY (uprobes.c,
+// get_uprobe_trampoline); the child has the call and not what it calls. Measured on Linux 6.18:
+// each child that passed a site died of SIGSEGV.
+Finding forked(const ElfFile& file, const std::vector<const Probe*>& called) {
+  const std::vector<std::string> how = fork_symbols(file);
+  Finding finding = about_file(
+      "nop5-fork", how.empty() ? Severity::warning : Severity::error,
+      fmt::format("traced on Linux 6.17 to 7.1, a forked child of the program dies where it passes "
+                  "{}: the kernel puts a call there, and the child has not what it calls",
+                  called.size() == 1 ? "a probe" : plural(called.size(), "site")));
+  finding.evidence.push_back("5-byte nops at the sites of " + shown_names(called));
+  finding.evidence.push_back(how.empty() ? "nothing in the file forks; a program that loads it may"
+                                         : fmt::format("it takes {}", fmt::join(how, ", ")));
+  finding.hint =
+      "a probe macro that emits one nop or nop,nop10 (sys/sdt.h, libbpf/usdt from 2026-07), or "
+      "reprobe sled --kind=nop10";
+  return finding;
+}
+
 }  // namespace
 
-void add_site_findings(const ElfFile& file, const ProbeFile& probes, std::vector<Finding>& out) {
+void add_site_findings(const ElfFile& file, const ProbeFile& probes, const Kernels& kernels,
+                       std::vector<Finding>& out) {
   const std::uint16_t machine = file.header().machine;
   if (file.header().type == ET_REL || (machine != EM_X86_64 && machine != EM_386)) return;
   RedZones red_zones(file);
+  std::vector<const Probe*> called;
   for (const Probe& probe : probes.probes) {
     if (!wanted(probe) || probe.facts.nop.kind == NopKind::none) continue;
     const ByteView bytes = file.bytes_at(probe.site, Size{probe.facts.nop.size});
     if (has_refused_prefix(bytes)) {
-      out.push_back(prefixed(probe, is_nop10(bytes)));
+      const bool nop10 = is_nop10(bytes);
+      if (!nop10 || refuse_nop10(kernels)) out.push_back(prefixed(probe, nop10));
       continue;
     }
-    const auto call = machine == EM_X86_64 ? call_site(probe) : std::nullopt;
+    const bool calls = machine == EM_X86_64 && make_calls_of_nop5(kernels);
+    const auto call = calls ? call_site(probe) : std::nullopt;
     if (!call) continue;
+    if (!crosses_page(*call)) called.push_back(&probe);
     if (crosses_page(*call)) {
       out.push_back(page_cross(probe, *call));
     } else if (is_guarded(file, probe) || (probe.section == kSledSection && !probe.origin)) {
@@ -156,6 +181,7 @@ void add_site_findings(const ElfFile& file, const ProbeFile& probes, std::vector
       out.push_back(red_zone(probe, *call, use));
     }
   }
+  if (!called.empty()) out.push_back(forked(file, called));
 }
 
 }  // namespace reprobe::rules

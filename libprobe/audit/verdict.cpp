@@ -7,6 +7,9 @@
 #include <numeric>
 #include <span>
 
+#include "libprobe/audit/aliases.hpp"
+#include "libprobe/audit/note_order.hpp"
+#include "libprobe/audit/proofs.hpp"
 #include "libprobe/audit/runs.hpp"
 
 namespace reprobe {
@@ -19,76 +22,25 @@ bool same_identity(const Note& a, const Note& b) {
   return a.provider == b.provider && a.name == b.name && a.arguments == b.arguments;
 }
 
-std::string spot(const Probe& probe) {
-  if (!probe.facts.function) return fmt::format("{:#x}", probe.site.value);
-  const Function& function = *probe.facts.function;
-  const std::string name = function.name.empty()
-                               ? fmt::format("function at {:#x}", function.start.value)
-                               : function.name;
-  return fmt::format("{}+{:#x}", name, probe.site.value - function.start.value);
+// The operands without the signs of their sizes ("-4@%edi"): of folded code they are the same.
+std::string unsigned_arguments(const Note& note) {
+  std::string text = note.arguments;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '-' && (at == 0 || text[at - 1] == ' ')) text.erase(at, 1);
+  }
+  return text;
 }
 
-// Does any probe stand on a nop? Where none does, the code is not the one that the notes were made
-// for: packed, or another machine's. Then a missing nop proves nothing.
-bool has_any_nop(const ProbeFile& file) {
-  return std::ranges::any_of(file.probes, [](const Probe& probe) {
-    return probe.facts.place == Place::executable && probe.facts.nop.kind != NopKind::none;
-  });
+// Identical code folding can put both at one instruction.
+bool may_be_folded(const Note& a, const Note& b) {
+  return unsigned_arguments(a) == unsigned_arguments(b);
 }
 
-// A note without a name is no probe that anybody wrote: it is more likely read wrongly.
-bool nameless(const Probe& probe) { return probe.note.provider.empty() || probe.note.name.empty(); }
-
-// Something else than the note may be what is wrong: then its address proves nothing.
-bool address_in_doubt(const Probe& probe, const ProbeFile& file, bool relocatable) {
-  const SiteFacts& facts = probe.facts;
-  return facts.site_if_shifted || facts.site_if_not_moved || nameless(probe) ||
-         (!relocatable && (probe.note.location_unresolved || !file.has_code));
-}
-
-// A proof from the address or the relocation alone that the site is not in the file, or "".
-std::string proof_by_address(const Probe& probe, const ProbeFile& file, bool relocatable,
-                             bool any_nop) {
-  const SiteFacts& facts = probe.facts;
-  if (address_in_doubt(probe, file, relocatable)) return "";
-  if (facts.relocation == RelocationSays::discarded) {
-    return "the kept relocation of the location is R_*_NONE: the linker discarded its section";
-  }
-  if (relocatable && facts.place == Place::outside) {
-    return probe.note.location_unresolved ? "the relocation of the location names no section" : "";
-  }
-  switch (facts.place) {
-    case Place::outside:
-      return fmt::format("{:#x} lies in no segment", probe.site.value);
-    case Place::only_segment:
-      // Headers and constants share a segment with code in many files. But where a symbol or an FDE
-      // covers a nop, or no section marked executable holds any, it is code that lost its mark.
-      if (facts.nop.kind != NopKind::none && (facts.function || !any_nop)) return "";
-      [[fallthrough]];
-    case Place::not_executable:
-      return fmt::format("{:#x} lies in {}", probe.site.value,
-                         probe.section.empty() ? "no section" : probe.section + ", not in code");
-    case Place::executable:
-      return "";
-  }
-  return "";
-}
-
-// A proof from the bytes at the site, or "". It holds only in a file from which code was dropped:
-// elsewhere a note without a nop is a hand-written one, or code that another tool changed.
-std::string proof_by_bytes(const Probe& probe, const ProbeFile& file, bool relocatable,
-                           bool any_nop) {
-  const SiteFacts& facts = probe.facts;
-  if (address_in_doubt(probe, file, relocatable) || facts.place != Place::executable) return "";
-  if (!facts.has_bytes || !file.machine_known) return "";
-  if (facts.relocation == RelocationSays::live) return "";
-  if (facts.boundary.result == Boundary::no) {
-    return fmt::format("{} is no instruction boundary: {}", spot(probe), facts.boundary.detail);
-  }
-  if (facts.nop.kind == NopKind::none && !facts.looks_patched && any_nop) {
-    return fmt::format("no nop at {}", spot(probe));
-  }
-  return "";
+// What stands at the site.
+std::string nop_text(const Probe& probe) {
+  return probe.facts.nop.kind == NopKind::other
+             ? fmt::format("nop of {} bytes at {}", probe.facts.nop.size, spot(probe))
+             : fmt::format("nop at {}", spot(probe));
 }
 
 // The probes at one instruction: [begin, end) of the order by site.
@@ -96,16 +48,9 @@ struct Group {
   std::size_t begin{};
   std::size_t end{};
   // Up to two members of different identity that are not proven dangling; the second list only
-  // of those outside runs of dangling notes.
+  // of those that stand among live notes.
   std::array<std::optional<std::size_t>, 2> all;
-  std::array<std::optional<std::size_t>, 2> outside_runs;
-};
-
-// A reason to doubt a site. A witness is something that no live probe shows; the others are
-// only missing knowledge.
-struct Doubt {
-  std::string text;
-  bool witness{};
+  std::array<std::optional<std::size_t>, 2> credible;
 };
 
 // Everything judged so far about all probes of one file.
@@ -115,28 +60,40 @@ class Judge {
       : probes_(file.probes),
         file_(file),
         relocatable_(header.type == ET_REL),
+        proofs_(file, relocatable_),
         dead_(file.probes.size(), false) {}
 
   void run() {
     find_the_dead();
-    runs_ = find_dead_runs(probes_, dead_);
     group_by_site();
     for (std::size_t i = 0; i < probes_.size(); ++i) {
       if (!dead_[i]) judge_one(i);
     }
-    list_aliases();
   }
 
  private:
   void find_the_dead() {
-    const bool any_nop = has_any_nop(file_);
-    for (std::size_t i = 0; i < probes_.size(); ++i) {
-      bury(i, proof_by_address(probes_[i], file_, relocatable_, any_nop));
+    for (std::size_t i = 0; i < probes_.size(); ++i) bury(i, proofs_.by_address(probes_[i]));
+    code_was_dropped_ = !relocatable_ && std::ranges::find(dead_, true) != dead_.end();
+    code_may_be_dropped_ = code_was_dropped_ || base_was_dropped();
+    for (std::size_t i = 0; code_may_be_dropped_ && i < probes_.size(); ++i) {
+      if (!dead_[i]) bury(i, proofs_.by_boundary(probes_[i]));
     }
-    code_was_dropped_ = was_code_dropped();
-    for (std::size_t i = 0; code_was_dropped_ && i < probes_.size(); ++i) {
-      if (!dead_[i]) bury(i, proof_by_bytes(probes_[i], file_, relocatable_, any_nop));
+    compare_with_neighbours();
+    if (!code_was_dropped_) return;
+    // The more is proven, the more the neighbours tell of the rest.
+    constexpr int kPasses = 2;
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (std::size_t i = 0; i < probes_.size(); ++i) {
+        if (!dead_[i]) bury(i, proofs_.by_missing_nop(probes_[i], orders_[i], runs_[i]));
+      }
+      compare_with_neighbours();
     }
+  }
+
+  void compare_with_neighbours() {
+    runs_ = find_dead_runs(probes_, dead_);
+    orders_ = find_note_order(probes_, dead_, runs_);
   }
 
   void bury(std::size_t i, std::string proof) {
@@ -146,10 +103,8 @@ class Judge {
   }
 
   // Linkers that drop sections also drop .stapsdt.base and then write 0 into every note.base.
-  bool was_code_dropped() const {
-    if (relocatable_) return false;
-    if (std::ranges::find(dead_, true) != dead_.end()) return true;
-    return !file_.base &&
+  bool base_was_dropped() const {
+    return !relocatable_ && !file_.base &&
            std::ranges::all_of(probes_, [](const Probe& p) { return p.note.base.value == 0; });
   }
 
@@ -162,14 +117,14 @@ class Judge {
     std::ranges::stable_sort(by_site_, {}, key);
     group_of_.resize(probes_.size());
     for (std::size_t k = 0; k < by_site_.size();) {
-      Group group{.begin = k, .end = k, .all = {}, .outside_runs = {}};
+      Group group{.begin = k, .end = k, .all = {}, .credible = {}};
       for (; group.end < by_site_.size() && key(by_site_[group.end]) == key(by_site_[k]);
            ++group.end) {
         const std::size_t i = by_site_[group.end];
         group_of_[i] = groups_.size();
         if (dead_[i]) continue;
         remember(group.all, i);
-        if (runs_[i] != DeadRun::inside) remember(group.outside_runs, i);
+        if (is_credible(i)) remember(group.credible, i);
       }
       k = group.end;
       groups_.push_back(group);
@@ -186,24 +141,30 @@ class Judge {
     }
   }
 
-  // Another probe stands at this very instruction, and nothing explains it: identical code
-  // folded by the linker leaves the names of all folded functions in .symtab.
-  bool contradicting_twin(std::size_t i) const {
-    const auto& function = probes_[i].facts.function;
-    if (function && function->names_here >= 2) return false;
-    const bool symbols_would_tell = file_.has_symtab && function && function->from_symbol;
-    if (!symbols_would_tell && !code_was_dropped_) return false;
-    const Group& group = groups_[group_of_[i]];
-    // The impostor is the one inside a run of dangling notes: it does not cast doubt on others.
-    const auto& rivals = runs_[i] == DeadRun::inside ? group.all : group.outside_runs;
-    return std::ranges::any_of(rivals, [&](const std::optional<std::size_t>& rival) {
-      return rival && !same_identity(probes_[*rival].note, probes_[i].note);
-    });
+  bool is_out_of_order(std::size_t i) const {
+    return orders_[i] == NoteOrder::out_of_order || orders_[i] == NoteOrder::far_away;
   }
 
-  std::span<const std::size_t> twins(std::size_t i) const {
+  // Does the note stand where the live notes around it let it be expected?
+  bool is_credible(std::size_t i) const {
+    return runs_[i] != DeadRun::inside && !is_out_of_order(i);
+  }
+
+  // Another probe stands at this very instruction. Identical code folding explains it: the names of
+  // all folded functions in .symtab, or (gold and mold drop all names but one) the same operands.
+  // Where nothing was dropped, no dangling note can be what stands there.
+  bool contradicting_twin(std::size_t i) const {
+    const auto& function = probes_[i].facts.function;
+    if ((function && function->names_here >= 2) || !code_may_be_dropped_) return false;
     const Group& group = groups_[group_of_[i]];
-    return std::span(by_site_).subspan(group.begin, group.end - group.begin);
+    const Note& own = probes_[i].note;
+    // The impostor is the one that does not fit among the live notes: it casts no doubt on others.
+    const bool credible = is_credible(i);
+    const auto& rivals = credible ? group.credible : group.all;
+    return std::ranges::any_of(rivals, [&](const std::optional<std::size_t>& rival) {
+      return rival && !same_identity(probes_[*rival].note, own) &&
+             !(credible && may_be_folded(probes_[*rival].note, own));
+    });
   }
 
   void judge_one(std::size_t i) {
@@ -216,7 +177,7 @@ class Judge {
       return conclude(i, Verdict::unknown, "the dynamic linker writes the location");
     }
     const bool on_nop = facts.place == Place::executable && facts.nop.kind != NopKind::none;
-    if (nameless(probe) && !on_nop) {
+    if (is_nameless(probe) && !on_nop) {
       return conclude(i, Verdict::ambiguous,
                       "the note has no provider or no name: it may be read wrongly");
     }
@@ -236,7 +197,9 @@ class Judge {
     }
     if (facts.place == Place::only_segment) {
       return conclude(i, Verdict::ambiguous,
-                      fmt::format("nop at {}, in {}, which is not marked executable", spot(probe),
+                      fmt::format("{}, in {}, which is not marked executable",
+                                  facts.nop.kind != NopKind::none ? nop_text(probe)
+                                                                  : "no nop at " + spot(probe),
                                   probe.section.empty() ? "no section" : probe.section));
     }
     if (facts.place != Place::executable) {
@@ -245,84 +208,68 @@ class Judge {
     if (!file_.machine_known) {
       return conclude(i, Verdict::unknown, "the nop of this machine is not known");
     }
-    const std::vector<Doubt> doubts = doubts_about(i);
-    std::vector<std::string> evidence;
-    if (facts.nop.kind != NopKind::none) evidence.push_back(fmt::format("nop at {}", spot(probe)));
-    for (const Doubt& doubt : doubts) evidence.push_back(doubt.text);
-    const bool in_run = runs_[i] == DeadRun::inside;
-    if (in_run) {
-      evidence.emplace_back(
+    if (facts.relocation == RelocationSays::live && facts.nop.kind != NopKind::none) {
+      return conclude(i, Verdict::live, {nop_text(probe), "the kept relocation resolves to it"});
+    }
+    std::vector<std::string> doubts = doubts_about(i);
+    add_neighbours(i, doubts);
+    const Verdict verdict = doubts.empty() ? Verdict::live : Verdict::ambiguous;
+    if (facts.nop.kind != NopKind::none) doubts.insert(doubts.begin(), nop_text(probe));
+    conclude(i, verdict, std::move(doubts));
+  }
+
+  // What the notes before and behind it speak against it.
+  void add_neighbours(std::size_t i, std::vector<std::string>& doubts) const {
+    if (runs_[i] == DeadRun::inside) {
+      doubts.emplace_back(
           "its neighbours in the note section are dangling, and their addresses rise through it");
     } else if (runs_[i] == DeadRun::one_sided) {
-      evidence.emplace_back("the notes before or after it are dangling and close by");
+      doubts.emplace_back("the notes before or after it are dangling and close by");
     }
-    if (facts.relocation == RelocationSays::live && facts.nop.kind != NopKind::none) {
-      return conclude(
-          i, Verdict::live,
-          {fmt::format("nop at {}", spot(probe)), "the kept relocation resolves to it"});
+    if (code_was_dropped_ && is_out_of_order(i)) {
+      doubts.emplace_back("it is out of order among the live notes");
     }
-    // Two independent witnesses: the order of the notes, and the site itself.
-    if (in_run && std::ranges::any_of(doubts, &Doubt::witness)) {
-      return conclude(i, Verdict::dangling, std::move(evidence));
-    }
-    const bool doubted = !doubts.empty() || runs_[i] != DeadRun::none;
-    conclude(i, doubted ? Verdict::ambiguous : Verdict::live, std::move(evidence));
   }
 
   // What speaks against the probe at its own site. Most of it counts only in a file from which
   // code was dropped: elsewhere nothing can have left a dangling note.
-  std::vector<Doubt> doubts_about(std::size_t i) const {
-    const SiteFacts& facts = probes_[i].facts;
-    std::vector<Doubt> doubts;
-    if (facts.nop.kind == NopKind::none && !facts.looks_patched) {
-      doubts.push_back({fmt::format("no nop at {}", spot(probes_[i])), false});
-    } else if (facts.nop.kind == NopKind::none) {
-      doubts.push_back({fmt::format("a jump, call or trap at {}: patched by another tool, or no "
-                                    "site at all",
-                                    spot(probes_[i])),
-                        true});
-    }
-    if (facts.boundary.result == Boundary::no) {
-      doubts.push_back({fmt::format("{} is no instruction boundary: {}", spot(probes_[i]),
-                                    facts.boundary.detail),
-                        false});
+  std::vector<std::string> doubts_about(std::size_t i) const {
+    const Probe& probe = probes_[i];
+    const SiteFacts& facts = probe.facts;
+    const bool on_nop = facts.nop.kind != NopKind::none;
+    std::vector<std::string> doubts;
+    if (!on_nop) {
+      doubts.push_back(
+          facts.looks_patched
+              ? fmt::format(
+                    "a jump, call or trap at {}: patched by another tool, or no site at all",
+                    spot(probe))
+              : fmt::format("no nop at {}", spot(probe)));
+    } else if (facts.boundary.result == Boundary::no) {
+      doubts.push_back(
+          fmt::format("{} is no instruction boundary: {}", spot(probe), facts.boundary.detail));
     }
     if (contradicting_twin(i)) {
-      doubts.push_back(
-          {"another probe has this very instruction, and no folded function does", true});
+      doubts.emplace_back(
+          "another probe has this very instruction: folded code, or the one or the other is not in "
+          "the file");
     }
-    if (!code_was_dropped_) return doubts;
-    if (facts.nop.kind == NopKind::other) {
-      doubts.push_back({"the nop is of a form that no probe macro emits", true});
-    }
-    if (facts.boundary.after_terminator) {
-      doubts.push_back({"the nop looks like padding: it follows a return or jump", true});
+    if (!code_was_dropped_ || !on_nop) return doubts;
+    if (facts.nop.kind == NopKind::other && facts.boundary.before_aligned_target) {
+      doubts.emplace_back("the nop looks like padding: it ends where an aligned block begins");
+    } else if (facts.boundary.after_terminator) {
+      doubts.emplace_back("the nop looks like padding: it follows a return or jump");
     }
     if (!facts.function && (file_.has_symtab || file_.has_unwind)) {
-      doubts.push_back({"no symbol and no unwind information covers the site", true});
-    } else if (facts.nop.kind != NopKind::none && facts.boundary.result == Boundary::unknown) {
-      doubts.push_back({fmt::format("cannot tell whether an instruction starts there: {}",
-                                    facts.boundary.detail),
-                        false});
+      doubts.emplace_back("no symbol and no unwind information covers the site");
+    } else if (facts.boundary.result == Boundary::unknown) {
+      doubts.push_back(fmt::format("cannot tell whether an instruction starts there: {}",
+                                   facts.boundary.detail));
     }
-    if (facts.stray_nops_before >= kTooManyStrayNops) {
-      doubts.push_back({"it stands in a row of one-byte nops that belong to no probe", true});
+    if (facts.stray_nops_before >= kTooManyStrayNops && !facts.stray_nops_at_entry) {
+      doubts.emplace_back("it stands in a row of one-byte nops that belong to no probe");
     }
     return doubts;
-  }
-
-  void list_aliases() {
-    for (const Group& group : groups_) {
-      std::vector<std::size_t> members;
-      for (std::size_t k = group.begin; k < group.end; ++k) {
-        if (probes_[by_site_[k]].verdict != Verdict::dangling) members.push_back(by_site_[k]);
-      }
-      if (members.size() < 2) continue;
-      for (const std::size_t i : members) {
-        probes_[i].alias_count = members.size() - 1;
-        probes_[i].alias_of = members.front();
-      }
-    }
   }
 
   void conclude(std::size_t i, Verdict verdict, std::string evidence) {
@@ -336,9 +283,12 @@ class Judge {
   std::vector<Probe>& probes_;
   const ProbeFile& file_;
   bool relocatable_;
+  Proofs proofs_;
   std::vector<bool> dead_;
   std::vector<DeadRun> runs_;
-  bool code_was_dropped_{};
+  std::vector<NoteOrder> orders_;
+  bool code_was_dropped_{};           // a note is proven dangling by its address or its relocation
+  bool code_may_be_dropped_{};        // or the file looks as linkers leave it that drop sections
   std::vector<std::size_t> by_site_;  // probe indices, sorted by site
   std::vector<Group> groups_;
   std::vector<std::size_t> group_of_;  // index in groups_ per probe
@@ -346,6 +296,9 @@ class Judge {
 
 }  // namespace
 
-void judge(ProbeFile& file, const ElfHeader& header) { Judge(file, header).run(); }
+void judge(ProbeFile& file, const ElfHeader& header) {
+  Judge(file, header).run();
+  list_aliases(file);
+}
 
 }  // namespace reprobe

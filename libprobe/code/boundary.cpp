@@ -18,6 +18,7 @@ struct Step {
   std::uint32_t offset{};
   std::uint8_t size{};
   bool ends_block{};
+  bool reached{};  // control flow leads to it, or it is a nop of a row behind such an instruction
 };
 
 // A function decoded from its start.
@@ -45,9 +46,9 @@ class Walker {
         break;
       }
       note_flow(*instruction, listing);
-      listing.steps.push_back({static_cast<std::uint32_t>(at),
-                               static_cast<std::uint8_t>(instruction->size.value),
-                               instruction->ends_block()});
+      listing.steps.push_back({.offset = static_cast<std::uint32_t>(at),
+                               .size = static_cast<std::uint8_t>(instruction->size.value),
+                               .ends_block = instruction->ends_block()});
       at += static_cast<std::size_t>(instruction->size.value);
     }
     if (listing.incomplete.empty() && code_.size() != function_.size.value)
@@ -89,20 +90,27 @@ class BoundaryChecker {
         code_(code),
         decoder_(decoder),
         listing_(std::move(listing)),
-        contradiction_(find_contradiction()) {}
+        contradiction_(find_contradiction()) {
+    mark_reached();
+  }
 
   BoundaryCheck check(VirtAddr site) const {
     const auto offset = static_cast<std::uint32_t>(site.value - function_.start.value);
     const Step* step = step_at(offset);
-    if (step == nullptr) return {Boundary::unknown, listing_.incomplete, false};
-    if (!contradiction_.empty()) return {Boundary::unknown, contradiction_, false};
-    if (step->offset == offset) return {Boundary::yes, {}, after_terminator(*step)};
-    if (!listing_.incomplete.empty()) return {Boundary::unknown, listing_.incomplete, false};
+    if (step == nullptr) return {.detail = listing_.incomplete};
+    if (!contradiction_.empty()) return {.detail = contradiction_};
+    if (step->offset == offset) {
+      return {Boundary::yes, {}, after_terminator(*step), before_aligned_target(*step)};
+    }
+    if (!listing_.incomplete.empty()) return {.detail = listing_.incomplete};
     if (header_.type == ET_REL)
-      return {Boundary::unknown, inside(*step) + ", but its branches are not relocated", false};
+      return {.detail = inside(*step) + ", but its branches are not relocated"};
     if (listing_.indirect_jump)
-      return {Boundary::unknown, inside(*step) + ", but an indirect jump may go there", false};
-    return {Boundary::no, inside(*step), false};
+      return {.detail = inside(*step) + ", but an indirect jump may go there"};
+    if (function_.size_guessed)
+      return {.detail = inside(*step) + ", but no symbol says where the function ends"};
+    if (!step->reached) return {.detail = inside(*step) + ", but nothing branches there"};
+    return {.result = Boundary::no, .detail = inside(*step)};
   }
 
  private:
@@ -137,6 +145,20 @@ class BoundaryChecker {
     return {};
   }
 
+  // Bytes behind a jump or return may be data, until something branches there.
+  void mark_reached() {
+    bool reached = true;
+    bool only_nops = false;  // since the last jump or return
+    for (Step& step : listing_.steps) {
+      if (is_target(step.offset)) reached = true;
+      only_nops = only_nops && is_nop(step);
+      step.reached = reached || only_nops;
+      if (!step.ends_block) continue;
+      only_nops = reached;
+      reached = false;
+    }
+  }
+
   // Hand-written code jumps over the `lock` of an instruction in a single-threaded process.
   bool skips_prefixes(const Step& step, std::uint32_t target) const {
     if (header_.machine != EM_386 && header_.machine != EM_X86_64) return false;
@@ -160,13 +182,24 @@ class BoundaryChecker {
       return false;
     const auto& steps = listing_.steps;
     auto first = static_cast<std::size_t>(&site - steps.data());
-    std::size_t last = first;
     while (first > 0 && is_nop(steps[first - 1]) && !is_target(steps[first].offset)) --first;
     if (first == 0 || is_target(steps[first].offset) || !steps[first - 1].ends_block) return false;
-    ++last;
+    return behind_nops(site) == steps.size() || before_aligned_target(site);
+  }
+
+  bool before_aligned_target(const Step& site) const {
+    if (header_.type == ET_REL || !is_nop(site)) return false;
+    const std::size_t behind = behind_nops(site);
+    return behind < listing_.steps.size() && is_target(listing_.steps[behind].offset) &&
+           address(listing_.steps[behind]) % 8 == 0;
+  }
+
+  // The index of the step behind the row of nops that the site is in; a branch target ends the row.
+  std::size_t behind_nops(const Step& site) const {
+    const auto& steps = listing_.steps;
+    auto last = static_cast<std::size_t>(&site - steps.data()) + 1;
     while (last < steps.size() && is_nop(steps[last]) && !is_target(steps[last].offset)) ++last;
-    if (last == steps.size()) return true;
-    return is_target(steps[last].offset) && address(steps[last]) % 8 == 0;
+    return last;
   }
 
   const ElfHeader& header_;
@@ -184,7 +217,7 @@ std::uint64_t fixed_length(const ElfHeader& header, const Function& function) {
 }
 
 std::vector<BoundaryCheck> all_unknown(std::size_t count, const std::string& why) {
-  return std::vector<BoundaryCheck>(count, BoundaryCheck{Boundary::unknown, why, false});
+  return std::vector<BoundaryCheck>(count, BoundaryCheck{.detail = why});
 }
 
 // What the address alone tells where all instructions have one length.
@@ -199,7 +232,7 @@ void check_alignment(std::uint64_t length, std::span<const VirtAddr> sites,
       checks[i].result = Boundary::no;
       checks[i].detail =
           fmt::format("inside the instruction at {:#x} ({} bytes)", sites[i].value - into, length);
-      checks[i].after_terminator = false;
+      checks[i].after_terminator = checks[i].before_aligned_target = false;
     }
   }
 }

@@ -13,8 +13,10 @@ namespace reprobe {
 
 enum class Boundary {
   yes,
-  no,  // inside another instruction; the whole function decodes, its direct branches agree, and it
-       // has no indirect jump
+  // Inside another instruction, and that is certain: something states the function's size, the
+  // whole function decodes, its direct branches agree, it has no indirect jump, and control flow
+  // leads to the instruction. (Behind a jump or return that nothing branches over, data may stand.)
+  no,
   unknown,  // no bytes, no function, no decoder, undecodable bytes, or branches that contradict
 };
 
@@ -27,6 +29,9 @@ struct BoundaryCheck {
   // its middle: no indirect jump, no jump to other code (the hot and the cold part of a function
   // jump into each other anywhere), no landing pads. Never set for Thumb.
   bool after_terminator{};
+  // The site is in a row of nops that ends where a direct branch of the function goes, at a
+  // multiple of 8: what -falign-loops and -falign-jumps put there.
+  bool before_aligned_target{};
 };
 
 // Functions longer than this are not decoded: `unknown`, except where an instruction's alignment

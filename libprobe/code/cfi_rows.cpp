@@ -11,7 +11,7 @@
 namespace reprobe {
 namespace {
 
-using Kind = RegisterRule::Kind;
+using RuleKind = RegisterRule::Kind;
 
 // Rules of all rows and of all remembered states together.
 constexpr std::size_t kMaxRules = std::size_t{1} << 16;
@@ -66,7 +66,7 @@ class Machine {
       case DW_CFA_advance_loc:
         return advance(operand);
       case DW_CFA_offset:
-        return factored_offset(operand, Kind::offset, cursor_->uleb128());
+        return factored_offset(operand, RuleKind::offset, cursor_->uleb128());
       case DW_CFA_restore:
         return restore(operand);
       default:
@@ -98,16 +98,16 @@ class Machine {
     if (!reg) return false;
     switch (opcode) {
       case DW_CFA_offset_extended:
-        return factored_offset(*reg, Kind::offset, cursor_->uleb128());
+        return factored_offset(*reg, RuleKind::offset, cursor_->uleb128());
       case DW_CFA_restore_extended:
         return restore(*reg);
       case DW_CFA_undefined:
-        return set(*reg, {Kind::undefined});
+        return set(*reg, {RuleKind::undefined});
       case DW_CFA_same_value:
-        return set(*reg, {Kind::same_value});
+        return set(*reg, {RuleKind::same_value});
       default: {  // DW_CFA_register
         const auto other = cursor_->uleb128();
-        return other && set(*reg, {Kind::in_register, static_cast<std::int64_t>(*other)});
+        return other && set(*reg, {RuleKind::in_register, static_cast<std::int64_t>(*other)});
       }
     }
   }
@@ -150,19 +150,20 @@ class Machine {
     if (!reg) return false;
     switch (opcode) {
       case DW_CFA_offset_extended_sf:
-        return factored_offset(*reg, Kind::offset, cursor_->sleb128());
+        return factored_offset(*reg, RuleKind::offset, cursor_->sleb128());
       case DW_CFA_GNU_negative_offset_extended: {
         const auto value = cursor_->uleb128();
-        return value && factored_offset(*reg, Kind::offset, std::uint64_t{0} - *value);
+        return value && factored_offset(*reg, RuleKind::offset, std::uint64_t{0} - *value);
       }
       case DW_CFA_val_offset:
-        return factored_offset(*reg, Kind::val_offset, cursor_->uleb128());
+        return factored_offset(*reg, RuleKind::val_offset, cursor_->uleb128());
       case DW_CFA_val_offset_sf:
-        return factored_offset(*reg, Kind::val_offset, cursor_->sleb128());
+        return factored_offset(*reg, RuleKind::val_offset, cursor_->sleb128());
       case DW_CFA_expression:
       case DW_CFA_val_expression: {
         const auto expression = block();
-        const Kind kind = opcode == DW_CFA_expression ? Kind::expression : Kind::val_expression;
+        const RuleKind kind =
+            opcode == DW_CFA_expression ? RuleKind::expression : RuleKind::val_expression;
         return expression && set(*reg, {kind, 0, *expression});
       }
       default:
@@ -206,11 +207,11 @@ class Machine {
   }
 
   template <typename T>
-  bool factored_offset(std::uint64_t reg, Kind kind, std::optional<T> value) {
+  bool factored_offset(std::uint64_t reg, RuleKind kind, std::optional<T> value) {
     const auto offset = factored(value);
     return offset && set(reg, {kind, *offset});
   }
-  bool factored_offset(std::uint64_t reg, Kind kind, std::uint64_t value) {
+  bool factored_offset(std::uint64_t reg, RuleKind kind, std::uint64_t value) {
     return factored_offset(reg, kind, std::optional(value));
   }
 

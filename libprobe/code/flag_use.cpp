@@ -29,12 +29,31 @@ std::optional<unsigned> condition(const X86Encoding& e) {
   return e.opcode & 0xfU;
 }
 
-// Does it read another flag?
+// May a condition, by its number without the lowest bit, which negates it, be asked where no other
+// flag may be read (Intel SDM volume 2, appendix B, table B-1)?
+bool reads_only(unsigned condition, StatusFlag flag) {
+  constexpr unsigned kBelow = 1, kEqual = 2, kBelowOrEqual = 3;
+  const bool carry = flag == StatusFlag::carry || flag == StatusFlag::carry_and_zero;
+  const bool zero = flag == StatusFlag::zero || flag == StatusFlag::carry_and_zero;
+  switch (condition / 2) {
+    case kBelow:
+      return carry;
+    case kEqual:
+      return zero;
+    case kBelowOrEqual:
+      return carry && zero;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  const bool zero = flag == StatusFlag::zero;
-  if (const auto cc = condition(e)) return *cc / 2 != (zero ? 2U : 1U);  // e and ne, b and ae
-  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb) return zero;
+  if (const auto cc = condition(e)) return !reads_only(*cc, flag);
+  if (const auto operation = arithmetic(e); operation == kAdc || operation == kSbb)
+    return flag != StatusFlag::carry && flag != StatusFlag::carry_and_zero;
   if (code.kind == InstructionKind::loop || code.kind == InstructionKind::transaction) return true;
   const bool one_byte = e.map == OpcodeMap::one_byte;
   const bool rotate =
@@ -44,6 +63,8 @@ bool reads_more(StatusFlag flag, const CodeInstruction& code) {
   if (one_byte && (e.opcode == 0xda || e.opcode == 0xdb)) return true;  // fcmovcc among others
   return (code.reads & kFlagsBit) != 0;
 }
+
+namespace {
 
 // Shifts by a constant other than 0 (Intel SDM volume 2, SAL/SAR/SHL/SHR).
 bool shifts(const CodeInstruction& code) {
@@ -55,8 +76,9 @@ bool shifts(const CodeInstruction& code) {
   return by_immediate && code.immediate && (*code.immediate & 0x1f) != 0;
 }
 
-// Does it give every status flag another value, or leave it undefined?
-bool overwrites(const CodeInstruction& code) {
+}  // namespace
+
+bool overwrites_flags(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   if (arithmetic(e) || shifts(code)) return true;
   if (e.map == OpcodeMap::one_byte) {
@@ -80,6 +102,8 @@ bool overwrites(const CodeInstruction& code) {
       return false;
   }
 }
+
+namespace {
 
 class FlagWalk {
  public:
@@ -127,7 +151,7 @@ class FlagWalk {
         break;
     }
     if (reads_more(flag_, code)) return false;
-    if (overwrites(code)) return true;
+    if (overwrites_flags(code)) return true;
     if (code.target) {
       const VirtAddr to = *code.target;
       const bool tail_call =

@@ -19,6 +19,7 @@ namespace {
 struct Range {
   CodeAddress start;
   Size size;
+  bool size_guessed{};
   bool from_fde{};
   bool thumb{};
   bool may_have_landing_pads{};
@@ -74,6 +75,7 @@ std::optional<Range> find_range(const ElfFile& file, const SymbolCover& cover,
     const auto size = size_of_unsized(file, cover, i, *symbol);
     if (!size) return std::nullopt;
     range.size = *size;
+    range.size_guessed = true;
   }
   range.start = symbol->start;
   range.from_fde = fde && fde->start == symbol->start.address;
@@ -159,6 +161,7 @@ FunctionLookup find_functions(const ElfFile& file, std::span<const CodeAddress> 
     Function function;
     function.start = range->start.address;
     function.size = range->size;
+    function.size_guessed = range->size_guessed;
     function.name = names_budget.take(name.text);
     function.from_symbol = name.found;
     function.from_fde = range->from_fde;

@@ -23,7 +23,8 @@ struct CodeAddress {
 
 struct Function {
   VirtAddr start;
-  Size size;  // never 0: a symbol without size ends at the next symbol or section end
+  Size size;            // never 0: a symbol without size ends at the next symbol or section end
+  bool size_guessed{};  // nothing states the size: it is such an end
   // Without the version ("@@V1"); "" where only an FDE knows the function. Names over 4096 bytes
   // are cut there and end in "...".
   std::string name;

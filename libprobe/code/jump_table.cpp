@@ -9,7 +9,7 @@
 namespace reprobe {
 namespace {
 
-using Kind = ValueOrigin::Kind;
+using OriginKind = ValueOrigin::Kind;
 
 constexpr std::size_t kEntry = 4;  // bytes: GCC and LLVM write 32-bit entries
 // Of all tables of one piece together.
@@ -26,14 +26,14 @@ struct Table {
 std::optional<std::vector<VirtAddr>> constants(std::span<const ValueOrigin> origins) {
   std::vector<VirtAddr> addresses;
   for (const ValueOrigin& origin : origins) {
-    if (origin.kind != Kind::constant) return std::nullopt;
+    if (origin.kind != OriginKind::constant) return std::nullopt;
     addresses.push_back(origin.address);
   }
   if (addresses.empty()) return std::nullopt;
   return addresses;
 }
 
-bool all_of_kind(std::span<const ValueOrigin> origins, Kind kind) {
+bool all_of_kind(std::span<const ValueOrigin> origins, OriginKind kind) {
   return !origins.empty() &&
          std::ranges::all_of(origins, [&](const ValueOrigin& o) { return o.kind == kind; });
 }
@@ -128,18 +128,18 @@ class Follower {
   bool follow_register(std::size_t at, unsigned reg) {
     for (const ValueOrigin& origin : finder_.origins(at, reg)) {
       switch (origin.kind) {
-        case Kind::constant:
+        case OriginKind::constant:
           break;
-        case Kind::pointer:
+        case OriginKind::pointer:
           take_pointer(origin.at);
           break;
-        case Kind::sum:
+        case OriginKind::sum:
           if (!follow_sum(origin.at)) return false;
           break;
-        case Kind::load32:  // an address, where those have 32 bits
+        case OriginKind::load32:  // an address, where those have 32 bits
           if (!absolute_) return false;
           break;
-        case Kind::unknown:
+        case OriginKind::unknown:
           return false;
       }
     }
@@ -154,10 +154,10 @@ class Follower {
       if (!operands) continue;
       for (const unsigned reg : {operands->first, operands->second}) {
         for (const ValueOrigin& origin : finder_.origins(i, reg)) {
-          const bool label = origin.kind == Kind::constant && is_base(origin.address);
+          const bool label = origin.kind == OriginKind::constant && is_base(origin.address);
           // What was loaded may be a label that was stored: at -O0 every variable is.
-          const bool loaded = origin.kind == Kind::pointer && origin.at != 0;
-          if (label || loaded || origin.kind == Kind::unknown) return true;
+          const bool loaded = origin.kind == OriginKind::pointer && origin.at != 0;
+          if (label || loaded || origin.kind == OriginKind::unknown) return true;
         }
       }
     }
@@ -185,8 +185,8 @@ class Follower {
     if (!operands) return false;
     auto words = finder_.origins(at, operands->first);
     auto bases = finder_.origins(at, operands->second);
-    if (!all_of_kind(words, Kind::load32)) std::swap(words, bases);
-    if (!all_of_kind(words, Kind::load32)) return false;
+    if (!all_of_kind(words, OriginKind::load32)) std::swap(words, bases);
+    if (!all_of_kind(words, OriginKind::load32)) return false;
     const auto known_bases = constants(bases);
     for (const ValueOrigin& word : words) {
       const auto places = places_of(word.at);

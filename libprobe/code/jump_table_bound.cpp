@@ -186,9 +186,9 @@ std::optional<std::uint64_t> sane(std::uint64_t count) {
   return count;
 }
 
-class Walk {
+class BoundWalk {
  public:
-  Walk(const CodePiece& piece, const OriginFinder& finder, const Place& index)
+  BoundWalk(const CodePiece& piece, const OriginFinder& finder, const Place& index)
       : piece_(piece), finder_(finder), index_(index) {}
 
   std::optional<std::uint64_t> run(std::size_t at) {
@@ -244,10 +244,11 @@ std::optional<std::uint64_t> table_bound(const CodePiece& piece, const OriginFin
   const auto& memory = piece.code[load].memory;
   if (!memory || !memory->index) return std::nullopt;
   // The upper half of the index is 0, or the program would read far outside the table.
-  if (memory->scale == 4) return Walk(piece, finder, Place{memory->index, {}, 4, true}).run(load);
+  if (memory->scale == 4)
+    return BoundWalk(piece, finder, Place{memory->index, {}, 4, true}).run(load);
   if (memory->scale != 1 || !memory->base) return std::nullopt;
   for (const auto& reg : {memory->base, memory->index}) {
-    const auto count = Walk(piece, finder, Place{reg, {}, 4, false}).run(load);
+    const auto count = BoundWalk(piece, finder, Place{reg, {}, 4, false}).run(load);
     if (count) return count;
   }
   return std::nullopt;

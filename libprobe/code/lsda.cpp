@@ -8,7 +8,7 @@ namespace reprobe {
 namespace {
 
 // The header: two encodings, two pointers, two lengths of at most ten bytes each.
-constexpr std::uint64_t kLongestHead = 64;
+constexpr std::uint64_t kLongestLsdaHead = 64;
 // A call site: four numbers of at most ten bytes each.
 constexpr std::uint64_t kLongestCallSite = 40;
 
@@ -37,8 +37,8 @@ struct CallSites {
   std::uint64_t length{};
 };
 
-std::optional<CallSites> read_head(const ElfFile& file, const Fde& fde) {
-  FrameCursor cursor(file.bytes_at(*fde.lsda, Size{kLongestHead}), *fde.lsda, file.header());
+std::optional<CallSites> read_call_sites(const ElfFile& file, const Fde& fde) {
+  FrameCursor cursor(file.bytes_at(*fde.lsda, Size{kLongestLsdaHead}), *fde.lsda, file.header());
   CallSites sites;
   const auto base_encoding = cursor.fixed(1);
   if (!base_encoding) return std::nullopt;
@@ -67,7 +67,7 @@ std::optional<std::vector<CallSite>> call_sites(const ElfFile& file, const Fde& 
   std::vector<CallSite> found;
   if (!fde.has_lsda) return found;
   if (!fde.lsda) return std::nullopt;
-  const auto sites = read_head(file, fde);
+  const auto sites = read_call_sites(file, fde);
   if (!sites || sites->length / kLongestCallSite > fde.size.value) return std::nullopt;
   const ByteView bytes = file.bytes_at(sites->table, Size{sites->length});
   if (bytes.size() != sites->length) return std::nullopt;

@@ -15,7 +15,7 @@ enum class NopKind {
   nop,    // the architecture's own nop (x86: 90)
   nop5,   // x86-64: 0f 1f 44 00 00, or 90 0f 1f 44 00 00 with the site on the 90
   nop10,  // x86-64: 90 66 2e 0f 1f 84 00 00 00 00 00, the site on the 90
-  other,  // a nop that no probe macro emits: longer or prefixed nops, padding
+  other,  // any other nop: of a header that was given one (USDT_NOP of libbpf/usdt), or padding
 };
 
 struct Nop {

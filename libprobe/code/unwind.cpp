@@ -21,12 +21,12 @@ constexpr std::size_t kLongestShared = std::size_t{1} << 14;
 // Files have a handful of CIEs that differ in more than the personality.
 constexpr std::size_t kComparedKinds = 16;
 
-auto refused(const char* what) { return fail(ErrorCode::refused, ".eh_frame", what); }
+auto no_stub(const char* what) { return fail(ErrorCode::refused, ".eh_frame", what); }
 
 // The code of one FDE to write.
 struct Frame {
   std::size_t kind{};
-  CodeRange code;
+  FdeRange code;
   Bytes program;
 };
 
@@ -36,9 +36,9 @@ Result<void> add_frame(std::vector<Frame>& frames, const ElfFile& file,
   auto program = frame_program(file, kinds[kind], parts);
   if (!program) return tl::unexpected(program.error());
   if (parts.size() > 1 && program->size() > kLongestShared)
-    return refused("too many stubs to share an FDE");
+    return no_stub("too many stubs to share an FDE");
   const VirtAddr start = parts.front().start;
-  const CodeRange code{start, Size{parts.back().end().value - start.value}};
+  const FdeRange code{start, Size{parts.back().end().value - start.value}};
   frames.push_back({kind, code, std::move(*program)});
   return {};
 }
@@ -143,7 +143,7 @@ Result<const UnwindWriter::Source*> UnwindWriter::source(VirtAddr original) {
   auto rows = read_rows(*file_, *cie, *fde);
   if (!rows) return tl::unexpected(rows.error());
   rules_ += rows->rules;
-  if (rules_ > kMaxSourceRules) return refused("more unwind information than can be read");
+  if (rules_ > kMaxSourceRules) return no_stub("more unwind information than can be read");
   const CfiRow initial = rows->initial;
   source_ = Source{{std::move(*cie), initial}, *fde, std::move(*rows)};
   return &*source_;
@@ -154,7 +154,7 @@ Result<FrameRows> UnwindWriter::rows(std::span<const StubPiece> pieces,
   FrameRows stub{pieces.front().start, Size{0}, {}};
   for (const StubPiece& piece : pieces) {
     if (!in_range(piece.original.value, source.fde.start.value, source.fde.size.value))
-      return refused("the stub's code comes from two functions");
+      return no_stub("the stub's code comes from two functions");
     auto row = moved_row(source.rows.at(piece.original), piece.cfa_adjust, file_->header());
     if (!row) return tl::unexpected(row.error());
     stub.rows.push_back({piece.start, std::move(*row)});
@@ -213,12 +213,12 @@ Result<UnwindWriter::Frames> UnwindWriter::describe(std::span<const Stub> stubs)
 Result<void> UnwindWriter::check_place(const FrameRows& stub) const {
   const auto after = std::ranges::upper_bound(index_.entries, stub.start, {}, &UnwindEntry::start);
   if (after != index_.entries.end() && after->start < stub.end())
-    return refused("a stub lies on a function");
+    return no_stub("a stub lies on a function");
   if (after == index_.entries.begin()) return {};
   std::optional<CfiCie> cie;
   const auto before = read_fde(*file_, std::prev(after)->fde, cie);
   if (before && in_range(stub.start.value, before->start.value, before->size.value))
-    return refused("a stub lies on a function");
+    return no_stub("a stub lies on a function");
   return {};
 }
 
@@ -319,7 +319,7 @@ Result<UnwindTables> UnwindWriter::build(std::span<const Stub> stubs, const Unwi
   if (frames->stubs.empty()) return UnwindTables{};
   for (std::size_t i = 0; i < frames->stubs.size(); ++i) {
     if (i != 0 && frames->stubs[i].start < frames->stubs[i - 1].end())
-      return refused("a stub lies on a stub");
+      return no_stub("a stub lies on a stub");
     if (auto ok = check_place(frames->stubs[i]); !ok) return tl::unexpected(ok.error());
   }
   if (index_.entries.size() * kUnwindIndexEntry > most_rebuilt_.value) {

@@ -11,7 +11,7 @@
 namespace reprobe {
 namespace {
 
-auto refused(const char* where, const char* what) { return fail(ErrorCode::refused, where, what); }
+auto no_index(const char* where, const char* what) { return fail(ErrorCode::refused, where, what); }
 
 const Segment* program_header(const ElfFile& file, std::uint32_t type) {
   for (const Segment& segment : file.segments())
@@ -26,15 +26,15 @@ const Section* loaded_section(const ElfFile& file, std::string_view name) {
 
 // Walks .eh_frame to its terminator, or to the end of the section. A discarded function's FDE has
 // a start of 0 (libgcc's unwind-dw2-fde.c skips it too).
-Result<std::vector<UnwindEntry>> walk(const ElfFile& file, VirtAddr start,
-                                      std::optional<VirtAddr> end) {
+Result<std::vector<UnwindEntry>> unwind_entries(const ElfFile& file, VirtAddr start,
+                                                std::optional<VirtAddr> end) {
   std::vector<UnwindEntry> entries;
   FrameReader records(file);
   std::optional<CfiCie> cie;
   for (VirtAddr at = start; !end || at < *end;) {
     const auto record = records.read(at);
     if (!record || record->next <= at || (end && record->next > *end))
-      return refused(".eh_frame", "a record is cut off");
+      return no_index(".eh_frame", "a record is cut off");
     if (record->terminator) break;
     if (!record->cie) {
       const auto fde = read_fde(file, at, cie);
@@ -50,7 +50,7 @@ Result<std::vector<UnwindEntry>> walk(const ElfFile& file, VirtAddr start,
 Result<std::vector<UnwindEntry>> read_table(const FrameHeader& header, VirtAddr address,
                                             const ElfHeader& elf) {
   if (*header.count > header.entries.size() / kUnwindIndexEntry)
-    return refused(".eh_frame_hdr", "the search table is cut off");
+    return no_index(".eh_frame_hdr", "the search table is cut off");
   const auto field = [&](std::size_t at) {
     const std::uint64_t value = load_uint(header.entries, at, 4, elf.order);
     return wrap_address(address.value + ((value ^ 0x80000000U) - 0x80000000U), elf);
@@ -61,7 +61,7 @@ Result<std::vector<UnwindEntry>> read_table(const FrameHeader& header, VirtAddr 
     entries[i] = {field(at), field(at + 4)};
   }
   if (!std::ranges::is_sorted(entries, {}, &UnwindEntry::start))
-    return refused(".eh_frame_hdr", "the search table is not sorted");
+    return no_index(".eh_frame_hdr", "the search table is not sorted");
   return entries;
 }
 
@@ -77,21 +77,21 @@ Result<UnwindIndex> read_unwind_index(const ElfFile& file) {
     index.found = UnwindIndex::Found::by_table;
     const FrameHeader header = read_frame_header(file.bytes_at(segment->vaddr, segment->filesz),
                                                  segment->vaddr, file.header());
-    if (!header.eh_frame) return refused(".eh_frame_hdr", "its head cannot be read");
+    if (!header.eh_frame) return no_index(".eh_frame_hdr", "its head cannot be read");
     index.eh_frame = *header.eh_frame;
     if (header.count.value_or(0) != 0) {
       entries = read_table(header, segment->vaddr, file.header());
       index.table = UnwindIndex::Table{segment->vaddr, header.entries_address};
     } else {
-      entries = walk(file, *header.eh_frame, std::nullopt);
+      entries = unwind_entries(file, *header.eh_frame, std::nullopt);
     }
   } else if (section != nullptr) {
     if (program_header(file, PT_DYNAMIC) == nullptr)
       index.found = UnwindIndex::Found::by_registration;
     index.eh_frame = section->addr;
     const auto end = checked_add(section->addr.value, section->size.value);
-    if (!end) return refused(".eh_frame", "the section wraps");
-    entries = walk(file, section->addr, VirtAddr{*end});
+    if (!end) return no_index(".eh_frame", "the section wraps");
+    entries = unwind_entries(file, section->addr, VirtAddr{*end});
   }
   if (!entries) return tl::unexpected(entries.error());
   index.entries = std::move(*entries);
@@ -104,7 +104,7 @@ Result<std::uint32_t> unwind_distance(VirtAddr target, VirtAddr from, const ElfH
   // In a 32-bit file every distance wraps into place.
   const auto sign_extended = (std::uint64_t{low} ^ 0x80000000U) - 0x80000000U;
   if (header.is64 && sign_extended != distance)
-    return refused(".eh_frame_hdr", "the code or its unwind information lies over 2 GiB away");
+    return no_index(".eh_frame_hdr", "the code or its unwind information lies over 2 GiB away");
   return low;
 }
 
@@ -131,7 +131,7 @@ Result<Bytes> write_unwind_index(std::span<const UnwindEntry> entries, VirtAddr 
   if (!distance) return tl::unexpected(distance.error());
   append_number(bytes, *distance, 4, header);
   const auto count = narrow<std::uint32_t>(entries.size());
-  if (!count) return refused(".eh_frame_hdr", "too many functions");
+  if (!count) return no_index(".eh_frame_hdr", "too many functions");
   append_number(bytes, *count, 4, header);
   if (auto ok = append_unwind_entries(bytes, entries, address, header); !ok)
     return tl::unexpected(ok.error());

@@ -53,7 +53,7 @@ std::uint64_t FrameSection::add_cie(const CfiCie& original, const Bytes& initial
 }
 
 Result<std::uint64_t> FrameSection::add_fde(const CfiCie& original, std::uint64_t cie,
-                                            const CodeRange& code, const Bytes& program) {
+                                            const FdeRange& code, const Bytes& program) {
   const std::uint64_t start = begin_record();
   const auto size = narrow<std::uint32_t>(code.size.value);
   const auto pointer = kind_ == Kind::eh_frame ? narrow<std::uint32_t>(bytes_.size() - cie)

@@ -10,7 +10,8 @@
 
 namespace reprobe {
 
-struct CodeRange {
+// The code of an FDE as it is written there: start and size.
+struct FdeRange {
   VirtAddr start;
   Size size;
 };
@@ -27,7 +28,7 @@ class FrameSection {
   std::uint64_t add_cie(const CfiCie& original, const Bytes& initial_program);
   // Gives the FDE's offset. Error: refused (the code lies over 2 GiB away, or is that long).
   [[nodiscard]] Result<std::uint64_t> add_fde(const CfiCie& original, std::uint64_t cie,
-                                              const CodeRange& code, const Bytes& program);
+                                              const FdeRange& code, const Bytes& program);
   // A length of 0 ends .eh_frame.
   void add_terminator();
 

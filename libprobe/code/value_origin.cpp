@@ -9,7 +9,8 @@ namespace {
 // Steps that all questions about one piece may take together: several times through the whole of
 // it, so that time stays linear in its size.
 constexpr std::size_t kStepsPerInstruction = 64, kFewestSteps = 20000;
-constexpr std::size_t kMostOrigins = 16;
+// CPython's loop at -Og ends each of its 200 instructions with a load before one shared jump.
+constexpr std::size_t kMostOrigins = 1024;
 
 // A register whose value before the instruction `at` is looked for. `narrow`: only its low 32 bits
 // are used.
@@ -19,7 +20,7 @@ struct Wanted {
   bool narrow{};
 };
 
-using Kind = ValueOrigin::Kind;
+using OriginKind = ValueOrigin::Kind;
 
 // What an instruction that writes the wanted register does to it: an origin, or other registers to
 // look for.
@@ -29,17 +30,17 @@ struct Definition {
   bool kept{};  // the old value may stay too (cmov)
 };
 
-Definition origin(Kind kind, std::size_t at, std::optional<VirtAddr> address = {}) {
+Definition origin(OriginKind kind, std::size_t at, std::optional<VirtAddr> address = {}) {
   return {ValueOrigin{kind, address.value_or(VirtAddr{}), at}, {}, false};
 }
 
-Definition unknown(std::size_t at) { return origin(Kind::unknown, at); }
+Definition unknown(std::size_t at) { return origin(OriginKind::unknown, at); }
 
 // A load of the whole register, or of 32 bits.
 Definition load(const CodeInstruction& code, std::size_t at, bool whole, bool narrow) {
   if (code.encoding.operand16) return unknown(at);
-  if (!whole) return origin(Kind::load32, at);
-  return narrow ? unknown(at) : origin(Kind::pointer, at);
+  if (!whole) return origin(OriginKind::load32, at);
+  return narrow ? unknown(at) : origin(OriginKind::pointer, at);
 }
 
 Definition from_operand(const CodeInstruction& code, const Wanted& wanted, bool sign_extends) {
@@ -53,14 +54,15 @@ Definition from_operand(const CodeInstruction& code, const Wanted& wanted, bool 
 Definition lea(const CodeInstruction& code, const Wanted& wanted) {
   const X86Encoding& e = code.encoding;
   if (wanted.narrow || !e.rex_w) return unknown(wanted.at);
-  if (code.rip_target) return origin(Kind::constant, wanted.at, code.rip_target);
+  if (code.rip_target) return origin(OriginKind::constant, wanted.at, code.rip_target);
   const bool sum = e.base && e.index && e.scale == 1 && code.memory->displacement == 0;
-  return origin(sum ? Kind::sum : Kind::unknown, wanted.at);
+  return origin(sum ? OriginKind::sum : OriginKind::unknown, wanted.at);
 }
 
 Definition constant(const CodeInstruction& code, const Wanted& wanted) {
   if (wanted.narrow || !code.immediate || code.encoding.operand16) return unknown(wanted.at);
-  return origin(Kind::constant, wanted.at, VirtAddr{static_cast<std::uint64_t>(*code.immediate)});
+  return origin(OriginKind::constant, wanted.at,
+                VirtAddr{static_cast<std::uint64_t>(*code.immediate)});
 }
 
 Definition define_one_byte(const CodeInstruction& code, const Wanted& wanted) {
@@ -86,10 +88,10 @@ Definition define_one_byte(const CodeInstruction& code, const Wanted& wanted) {
       if (in_reg) return lea(code, wanted);
       break;
     case 0x03:
-      if (in_reg && wide_sum) return origin(Kind::sum, wanted.at);
+      if (in_reg && wide_sum) return origin(OriginKind::sum, wanted.at);
       break;
     case 0x01:
-      if (in_rm && wide_sum) return origin(Kind::sum, wanted.at);
+      if (in_rm && wide_sum) return origin(OriginKind::sum, wanted.at);
       break;
     case 0xc7:
       if (in_rm) return constant(code, wanted);
@@ -114,11 +116,11 @@ Definition define(const CodeInstruction& code, const Wanted& wanted) {
   return definition;
 }
 
-bool is_call(const CodeInstruction& code) {
+bool calls(const CodeInstruction& code) {
   return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
 }
 
-class Walk {
+class OriginWalk {
  public:
   void want(const Wanted& wanted) {
     const std::uint64_t key =
@@ -152,7 +154,7 @@ OriginFinder::OriginFinder(const CodePiece& piece)
   for (std::size_t i = 0; i < piece.code.size(); ++i) {
     const CodeInstruction& code = piece.code[i];
     if (code.kind == InstructionKind::indirect_jump) indirect_.push_back(i);
-    if (code.target && !is_call(code)) branches_.push_back({*code.target, i});
+    if (code.target && !calls(code)) branches_.push_back({*code.target, i});
   }
   for (const StackJump& jump : piece.stack_jumps) indirect_.push_back(jump.at);
   std::ranges::sort(branches_, {}, &Branch::target);
@@ -180,17 +182,17 @@ std::optional<std::vector<std::size_t>> OriginFinder::predecessors(std::size_t a
 }
 
 std::vector<ValueOrigin> OriginFinder::origins(std::size_t at, unsigned reg) {
-  std::vector<ValueOrigin> too_many{{Kind::unknown, {}, at}};
-  Walk walk;
+  std::vector<ValueOrigin> too_many{{OriginKind::unknown, {}, at}};
+  OriginWalk walk;
   walk.want({at, reg, false});
   while (const auto wanted = walk.next()) {
     if (wanted->at == 0) {
       const bool argument = piece_->entered_by_calls && !wanted->narrow;
-      walk.found({argument ? Kind::pointer : Kind::unknown, {}, 0});
+      walk.found({argument ? OriginKind::pointer : OriginKind::unknown, {}, 0});
     }
     const auto from = predecessors(wanted->at, steps_left_);
     if (!from) {
-      walk.found({Kind::unknown, {}, wanted->at});
+      walk.found({OriginKind::unknown, {}, wanted->at});
       continue;
     }
     if (steps_left_ <= from->size()) return too_many;
@@ -198,10 +200,10 @@ std::vector<ValueOrigin> OriginFinder::origins(std::size_t at, unsigned reg) {
     for (const std::size_t p : *from) {
       const CodeInstruction& code = piece_->code[p];
       const Wanted before{p, wanted->reg, wanted->narrow};
-      if (is_call(code) && (wanted->reg == kRax || wanted->reg == kRdx)) {
-        walk.found({wanted->narrow ? Kind::unknown : Kind::pointer, {}, p});
+      if (calls(code) && (wanted->reg == kRax || wanted->reg == kRdx)) {
+        walk.found({wanted->narrow ? OriginKind::unknown : OriginKind::pointer, {}, p});
       } else if (code.opaque) {
-        walk.found({Kind::unknown, {}, p});
+        walk.found({OriginKind::unknown, {}, p});
       } else if ((code.writes & (1U << wanted->reg)) == 0) {
         walk.want(before);
       } else {

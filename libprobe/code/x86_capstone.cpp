@@ -95,6 +95,12 @@ void add_unlisted(CodeInstruction& code) {
     } else if (e.opcode == 0xc8) {  // enter
       code.reads |= rsp | rbp;
       code.writes |= rsp | rbp;
+    } else if ((e.opcode == 0xc6 || e.opcode == 0xc7) && e.mod == 3 && (e.reg & 7) == 7) {
+      code.reads |= rax;  // xabort, xbegin: only where the transaction fails
+      code.writes |= rax;
+    } else if (e.opcode == 0xca || e.opcode == 0xcb) {  // far ret
+      code.reads |= rsp;
+      code.writes |= rsp;
     }
   }
   if (e.map != OpcodeMap::map_0f) return;
@@ -143,6 +149,10 @@ void add_x86_operands(CodeInstruction& code, csh handle, const cs_insn& insn) {
   }
   code.memory->displacement = memory->mem.disp;  // EVEX scales it
   code.memory->size = memory->size;
+  // ucomis and comis read one number; Capstone 4 takes the whole vector for their operand.
+  const X86Encoding& e = code.encoding;
+  if (e.map == OpcodeMap::map_0f && (e.opcode == 0x2e || e.opcode == 0x2f))
+    code.memory->size = e.operand16 ? 8 : 4;
 }
 
 }  // namespace reprobe

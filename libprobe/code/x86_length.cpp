@@ -6,7 +6,7 @@
 namespace reprobe {
 namespace {
 
-unsigned byte_at(ByteView bytes, std::size_t at) { return std::to_integer<unsigned>(bytes[at]); }
+unsigned code_byte(ByteView bytes, std::size_t at) { return std::to_integer<unsigned>(bytes[at]); }
 
 // Opcode maps by their number in VEX and EVEX.
 constexpr unsigned kMap0F = 1, kMap0F38 = 2, kMap0F3A = 3, kMapHalf5 = 5, kMapHalf6 = 6;
@@ -19,8 +19,8 @@ struct Opcode {
 // Intel SDM volume 2, 2.3.5 (VEX) and 2.7.1 (EVEX).
 std::optional<Opcode> vector_opcode(ByteView bytes, std::size_t at, bool is64) {
   if (bytes.size() - at < 2) return std::nullopt;
-  const unsigned first = byte_at(bytes, at);
-  const unsigned payload = byte_at(bytes, at + 1);
+  const unsigned first = code_byte(bytes, at);
+  const unsigned payload = code_byte(bytes, at + 1);
   // In 32-bit code these bytes are lds, les and bound, whose operand is in memory.
   if (!is64 && (payload & 0xc0) != 0xc0) return std::nullopt;
   if (first == 0xc5) return Opcode{at + 2, kMap0F};
@@ -31,14 +31,14 @@ std::optional<Opcode> vector_opcode(ByteView bytes, std::size_t at, bool is64) {
   }
   const unsigned map = payload & 0x0f;
   const bool known = (map >= kMap0F && map <= kMap0F3A) || map == kMapHalf5 || map == kMapHalf6;
-  const bool fixed_bit = bytes.size() - at >= 3 && (byte_at(bytes, at + 2) & 0x04) != 0;
+  const bool fixed_bit = bytes.size() - at >= 3 && (code_byte(bytes, at + 2) & 0x04) != 0;
   if (!known || !fixed_bit) return std::nullopt;
   return Opcode{at + 4, map};
 }
 
 std::optional<Opcode> escaped_opcode(ByteView bytes, std::size_t at) {
-  if (bytes.size() - at < 3 || byte_at(bytes, at) != 0x0f) return std::nullopt;
-  switch (byte_at(bytes, at + 1)) {
+  if (bytes.size() - at < 3 || code_byte(bytes, at) != 0x0f) return std::nullopt;
+  switch (code_byte(bytes, at + 1)) {
     case 0x38:
       return Opcode{at + 2, kMap0F38};
     case 0x3a:
@@ -77,7 +77,7 @@ std::optional<Prefixes> take_prefixes(ByteView bytes, bool is64) {
     prefixes.before_vector_invalid |= repeats || byte == std::byte{0x66};
   }
   if (prefixes.size == bytes.size()) return std::nullopt;
-  const unsigned rex = byte_at(bytes, prefixes.size);
+  const unsigned rex = code_byte(bytes, prefixes.size);
   if (is64 && rex >= 0x40 && rex <= 0x4f) {
     ++prefixes.size;
     prefixes.before_vector_invalid = true;
@@ -90,7 +90,7 @@ std::optional<Prefixes> take_prefixes(ByteView bytes, bool is64) {
 std::optional<Size> size_of(ByteView bytes, const Opcode& opcode, bool address16) {
   const std::size_t operand = modrm_size(bytes, opcode.at + 1, address16);
   if (operand == 0) return std::nullopt;
-  const std::size_t immediate = has_immediate(opcode, byte_at(bytes, opcode.at)) ? 1 : 0;
+  const std::size_t immediate = has_immediate(opcode, code_byte(bytes, opcode.at)) ? 1 : 0;
   const std::size_t size = opcode.at + 1 + operand + immediate;
   if (size > bytes.size() || size > kLongestX86) return std::nullopt;
   return Size{size};
@@ -105,15 +105,15 @@ bool is_size_or_segment_prefix(std::byte byte) {
 
 std::size_t modrm_size(ByteView bytes, std::size_t at, bool address16) {
   if (at >= bytes.size()) return 0;
-  const unsigned mod = byte_at(bytes, at) >> 6;
-  const unsigned rm = byte_at(bytes, at) & 7;
+  const unsigned mod = code_byte(bytes, at) >> 6;
+  const unsigned rm = code_byte(bytes, at) & 7;
   if (mod == 3) return 1;
   if (address16) return 1 + (mod == 0 ? (rm == 6 ? 2 : 0) : mod);
   std::size_t size = 1;
   unsigned base = rm;
   if (rm == 4) {
     if (at + 1 >= bytes.size()) return 0;
-    base = byte_at(bytes, at + 1) & 7;
+    base = code_byte(bytes, at + 1) & 7;
     ++size;
   }
   if (mod == 1) size += 1;
@@ -124,7 +124,7 @@ std::size_t modrm_size(ByteView bytes, std::size_t at, bool address16) {
 std::optional<Size> x86_length_by_map(ByteView bytes, bool is64) {
   const auto prefixes = take_prefixes(bytes, is64);
   if (!prefixes) return std::nullopt;
-  const unsigned first = byte_at(bytes, prefixes->size);
+  const unsigned first = code_byte(bytes, prefixes->size);
   const bool vector = first == 0xc4 || first == 0xc5 || first == 0x62;
   if (vector && prefixes->before_vector_invalid) return std::nullopt;
   const auto opcode =
@@ -136,8 +136,8 @@ std::optional<Size> x86_length_by_map(ByteView bytes, bool is64) {
 bool is_x86_ud(ByteView bytes, bool is64) {
   const auto prefixes = take_prefixes(bytes, is64);
   if (!prefixes || bytes.size() - prefixes->size < 2) return false;
-  const unsigned code = byte_at(bytes, prefixes->size + 1);
-  return byte_at(bytes, prefixes->size) == 0x0f && (code == 0xb9 || code == 0xff);
+  const unsigned code = code_byte(bytes, prefixes->size + 1);
+  return code_byte(bytes, prefixes->size) == 0x0f && (code == 0xb9 || code == 0xff);
 }
 
 std::optional<Size> x86_ud_length(ByteView bytes, bool is64) {

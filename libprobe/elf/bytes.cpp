@@ -114,7 +114,10 @@ Result<std::shared_ptr<const ByteSource>> map_file(const std::filesystem::path& 
                 fmt::format("too large to map; expected less than 4 GiB on a 32-bit system, "
                             "found {} bytes",
                             status.st_size));
-  void* start = mmap(nullptr, *size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  // Shared, although nothing is written: into a private mapping of a file that somebody traces the
+  // kernel puts its breakpoints, whatever the protection (kernel/events/uprobes.c, valid_vma), and
+  // the tool would take them for the file's bytes.
+  void* start = mmap(nullptr, *size, PROT_READ, MAP_SHARED, file.get(), 0);
   if (start == MAP_FAILED) return system_failure("cannot be mapped");
   return std::make_shared<MappedSource>(start, *size);
 }

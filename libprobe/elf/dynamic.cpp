@@ -4,14 +4,15 @@
 #include <optional>
 #include <unordered_set>
 
+#include "libprobe/elf/dynamic_tables.hpp"
 #include "libprobe/elf/limits.hpp"
 #include "libprobe/elf/strings.hpp"
 
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t DT_NULL = 0, DT_NEEDED = 1, DT_STRTAB = 5, DT_STRSZ = 10, DT_SONAME = 14,
-                        DT_RPATH = 15, DT_RUNPATH = 29, DT_FLAGS_1 = 0x6ffffffb;
+constexpr std::uint64_t DT_NEEDED = 1, DT_STRTAB = 5, DT_STRSZ = 10, DT_SONAME = 14, DT_RPATH = 15,
+                        DT_RUNPATH = 29, DT_FLAGS_1 = 0x6ffffffb;
 constexpr std::uint64_t DF_1_NODEFLIB = 0x800;
 
 const Segment* segment_of(const ElfFile& file, std::uint32_t type) {

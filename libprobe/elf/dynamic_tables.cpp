@@ -8,8 +8,6 @@
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t DT_NULL = 0;
-
 // Generic-abi, "Relative Relocation Table": an even word is the place of a relocation, an odd one a
 // bitmap over the words that follow the last place.
 void for_each_relr(ByteView bytes, unsigned word, std::endian order,

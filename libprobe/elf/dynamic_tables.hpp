@@ -13,11 +13,11 @@
 
 namespace reprobe {
 
-inline constexpr std::uint64_t DT_PLTRELSZ = 2, DT_RELA = 7, DT_RELASZ = 8, DT_RELAENT = 9,
-                               DT_REL = 17, DT_RELSZ = 18, DT_RELENT = 19, DT_PLTREL = 20,
-                               DT_TEXTREL = 22, DT_JMPREL = 23, DT_FLAGS = 30, DT_RELRSZ = 35,
-                               DT_RELR = 36, DT_RELRENT = 37, DT_RELACOUNT = 0x6ffffff9,
-                               DT_RELCOUNT = 0x6ffffffa;
+inline constexpr std::uint64_t DT_NULL = 0, DT_PLTRELSZ = 2, DT_RELA = 7, DT_RELASZ = 8,
+                               DT_RELAENT = 9, DT_REL = 17, DT_RELSZ = 18, DT_RELENT = 19,
+                               DT_PLTREL = 20, DT_TEXTREL = 22, DT_JMPREL = 23, DT_FLAGS = 30,
+                               DT_RELRSZ = 35, DT_RELR = 36, DT_RELRENT = 37,
+                               DT_RELACOUNT = 0x6ffffff9, DT_RELCOUNT = 0x6ffffffa;
 inline constexpr std::uint64_t DF_TEXTREL = 4;
 
 struct DynamicEntry {

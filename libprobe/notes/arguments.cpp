@@ -36,14 +36,17 @@ std::optional<SizePrefix> size_prefix(std::string_view text) {
   return prefix;
 }
 
-// gcc -masm=intel prints "DWORD PTR 16[rsp]": blanks outside of brackets.
+// gcc -masm=intel prints "DWORD PTR 16[rsp]", LLVM (and so Rust's asm!) "qword ptr [rsp + 16]":
+// blanks outside of brackets.
 bool ends_with_intel_word(std::string_view piece) {
   constexpr std::array<std::string_view, 11> kWords{"BYTE",    "WORD",  "DWORD",   "QWORD",
                                                     "TBYTE",   "OWORD", "XMMWORD", "YMMWORD",
                                                     "ZMMWORD", "PTR",   "OFFSET"};
   const auto start = piece.find_last_of(" @");
   const auto word = start == std::string_view::npos ? piece : piece.substr(start + 1);
-  return std::ranges::find(kWords, word) != kWords.end();
+  const auto same = [](char a, char b) { return a == b || a == b - 'A' + 'a'; };
+  return std::ranges::any_of(
+      kWords, [&](std::string_view known) { return std::ranges::equal(word, known, same); });
 }
 
 // The length of the first argument in `text`, which starts with no blank: up to a blank that is
@@ -84,6 +87,13 @@ Argument read_argument(std::string_view piece, std::uint16_t machine) {
 }
 
 }  // namespace
+
+std::string_view first_argument(std::string_view text, std::uint16_t machine) {
+  const auto begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  text.remove_prefix(begin);
+  return text.substr(0, argument_length(text, machine == EM_386 || machine == EM_X86_64));
+}
 
 std::vector<Argument> parse_arguments(std::string_view text, std::uint16_t machine) {
   const bool x86 = machine == EM_386 || machine == EM_X86_64;

@@ -23,6 +23,9 @@ struct Argument {
   std::vector<std::string> registers;
 };
 
+// The text of the first argument, "N@operand" as written; "" where there is none.
+[[nodiscard]] std::string_view first_argument(std::string_view text, std::uint16_t machine);
+
 // Splits the text of a note of the given machine (EM_*). Never fails; a piece that follows no
 // rule becomes an Argument of kind `other`.
 [[nodiscard]] std::vector<Argument> parse_arguments(std::string_view text, std::uint16_t machine);

@@ -157,13 +157,22 @@ class LegacyReader {
     const std::uint64_t word = file_.header().word();
     const std::uint64_t name = rounded(record.offset + 4, kSlot);
     const std::uint64_t second = name + kSlot;
-    record.end = second + word;
+    // SystemTap 0.9.5 wrote words of 32 bits in programs of 64, in slots of 8 bytes: what pads the
+    // slot is missing behind the last. Its section is not loaded.
+    const bool cut = word == kSlot && !section_.allocated() && second + 4 == bytes_.size() &&
+                     file_.header().order == std::endian::little;
+    record.end = second + (cut ? 4 : word);
     if (record.end > bytes_.size()) return "the section ends in it";
     const auto text = text_at(add_word(record, name));
     if (!text) return "its name is no text of the section";
     record.name = *text;
     if (record.name.empty()) return "it has no name";
-    if (record.form == LegacyForm::uprobe1) {
+    if (cut && record.form != LegacyForm::uprobe1) return "the section ends in it";
+    if (cut) {
+      record.location =
+          VirtAddr{load_uint(bytes_, static_cast<std::size_t>(second), 4, std::endian::little)};
+      record.words.push_back({second, record.location});
+    } else if (record.form == LegacyForm::uprobe1) {
       record.location = add_word(record, second);
     } else {
       record.count = plain(second);

@@ -28,7 +28,8 @@ void LoadRelocations::read(const Section& table) {
   }
   for (const Relocation& relocation : *relocations) {
     const Section* target = file_.section_containing(relocation.offset);
-    if (target == nullptr || target->name != kStapsdtSection) continue;
+    if (target == nullptr || (target->name != kStapsdtSection && target->type != SHT_NOTE))
+      continue;
     values_[relocation.offset.value] = value_of(relocation, symbols ? &*symbols : nullptr);
   }
 }

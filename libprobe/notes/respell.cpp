@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "libprobe/elf/constants.hpp"
+#include "libprobe/notes/arguments.hpp"
+#include "libprobe/notes/intel_operand.hpp"
 
 namespace reprobe {
 namespace {
 
-constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kDecimals = "0123456789";
 
 struct Piece {
   std::string blanks;  // before it
@@ -55,7 +57,7 @@ unsigned register_size(std::string_view name) {
   }
   if (name.size() == 3 && name[2] == 'l' && classic(name.substr(0, 2)) && name[1] != 'x') return 1;
   if (name.size() < 2 || name[0] != 'r') return 0;
-  const std::size_t digits = name.find_first_not_of(kDigits, 1);
+  const std::size_t digits = name.find_first_not_of(kDecimals, 1);
   const std::string_view number = name.substr(1, std::min(digits, name.size()) - 1);
   unsigned value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
@@ -72,7 +74,7 @@ unsigned register_size(std::string_view name) {
 std::optional<std::int64_t> take_number(std::string_view& text) {
   const bool hex = text.starts_with("0x") || text.starts_with("0X");
   if (hex) text.remove_prefix(2);
-  if (!hex && text.size() > 1 && text[0] == '0' && kDigits.find(text[1]) != kDigits.npos) {
+  if (!hex && text.size() > 1 && text[0] == '0' && kDecimals.find(text[1]) != kDecimals.npos) {
     return std::nullopt;
   }
   std::uint64_t value = 0;
@@ -108,7 +110,7 @@ std::optional<std::int64_t> sum_of(std::string_view text) {
 
 bool is_plain(std::string_view number) {
   if (number.starts_with('-')) number.remove_prefix(1);
-  return number.find_first_not_of(kDigits) == number.npos;
+  return number.find_first_not_of(kDecimals) == number.npos;
 }
 
 // "(%base)", "(%base,%index)" or "(%base,%index,scale)".
@@ -187,11 +189,33 @@ void widen(std::vector<Piece>& pieces) {
   }
 }
 
+// Operands of Intel syntax have blanks in them, which end an argument elsewhere. The text stays as
+// it is where none can be written otherwise.
+std::string in_att_syntax(std::string_view text, std::uint16_t machine) {
+  std::string result;
+  bool changed = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view piece = first_argument(rest, machine);
+    const auto begin = static_cast<std::size_t>(
+        piece.empty() ? rest.size() : static_cast<std::size_t>(piece.data() - rest.data()));
+    result += rest.substr(0, begin);
+    rest.remove_prefix(begin + piece.size());
+    const std::size_t at = piece.find('@');
+    const std::string_view size = piece.substr(0, at == piece.npos ? 0 : at);
+    const auto att = is_size(size) ? intel_to_att(piece.substr(at + 1), size.back() - '0', machine)
+                                   : std::nullopt;
+    changed = changed || att.has_value();
+    result += att ? fmt::format("{}@{}", size, *att) : std::string(piece);
+  }
+  return changed ? result : std::string(text);
+}
+
 }  // namespace
 
 std::string respell_arguments(std::string_view text, std::uint16_t machine) {
   if (machine != EM_X86_64 && machine != EM_386) return std::string(text);
-  std::vector<Piece> pieces = split(text);
+  const std::string att = in_att_syntax(text, machine);
+  std::vector<Piece> pieces = split(att);
   for (Piece& piece : pieces) piece.text = respell(piece.text);
   widen(pieces);
   std::string result;

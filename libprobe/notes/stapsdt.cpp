@@ -36,6 +36,23 @@ class FileScanner {
     return std::move(scan_);
   }
 
+  NoteScan run_others() {
+    const auto sections = file_.sections();
+    if (relocatable_ ||
+        std::ranges::find(sections, kStapsdtSection, &Section::name) != sections.end()) {
+      return {};
+    }
+    for (const Section& section : sections) {
+      if (section.type != SHT_NOTE || section.name == kForeignNotes) continue;
+      const auto bytes = readable(section);
+      if (bytes && !bytes->empty()) linked(section, *bytes);
+    }
+    NoteScan found;
+    found.notes = std::move(scan_.notes);
+    std::ranges::stable_sort(found.notes, {}, &Note::file_offset);
+    return found;
+  }
+
  private:
   void one(const Section& section) {
     if (section.type != SHT_NOTE) {
@@ -47,15 +64,14 @@ class FileScanner {
     check_header(section);
     const auto bytes = readable(section);
     if (!bytes || bytes->empty()) return;
-    if (relocatable_) {
-      object(section, *bytes);
-    } else if (section.allocated()) {
-      const std::size_t notes = scan_.notes.size();
-      const auto descriptors = scan(section, *bytes);
-      load_relocations_.apply(section, std::span(scan_.notes).subspan(notes), descriptors);
-    } else {
-      scan(section, *bytes);
-    }
+    relocatable_ ? object(section, *bytes) : linked(section, *bytes);
+  }
+
+  void linked(const Section& section, ByteView bytes) {
+    const std::size_t notes = scan_.notes.size();
+    const auto descriptors = scan(section, bytes);
+    if (!section.allocated()) return;
+    load_relocations_.apply(section, std::span(scan_.notes).subspan(notes), descriptors);
   }
 
   std::vector<std::uint64_t> scan(const Section& section, ByteView bytes) {
@@ -143,5 +159,7 @@ bool holds_notes(const Section& section) {
 }
 
 NoteScan scan_notes(const ElfFile& file) { return FileScanner(file).run(); }
+
+NoteScan scan_other_sections(const ElfFile& file) { return FileScanner(file).run_others(); }
 
 }  // namespace reprobe

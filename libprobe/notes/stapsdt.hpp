@@ -95,6 +95,11 @@ struct NoteScan {
 // and `stopped`.
 [[nodiscard]] NoteScan scan_notes(const ElfFile& file);
 
+// The notes that stand in sections of another name, as a linker script's `*(.note.*)` gathers them,
+// where no tracer looks. Only of a linked file without a section .note.stapsdt; notes of other
+// owners and what cannot be read are passed over.
+[[nodiscard]] NoteScan scan_other_sections(const ElfFile& file);
+
 // The canonical bytes of a note: namesz 8, type 3, descsz ending at the arguments' NUL, padded to
 // 4. Errors: a field does not fit the class.
 [[nodiscard]] Result<Bytes> encode_note(const NoteFields& fields, bool is64, std::endian order);

@@ -18,6 +18,8 @@ namespace reprobe {
 inline constexpr std::string_view kUndoSection = ".reprobe.undo";
 inline constexpr std::string_view kGuardsAtSite = ".reprobe.undo.site";
 inline constexpr std::string_view kGuardsOn = ".reprobe.undo.on";
+// A stub's symbol is called as its function, with this behind.
+inline constexpr std::string_view kStubSuffix = ".sled";
 
 // The record for a plan. Edits that are added to the plan later must lie in the ELF header: it is
 // kept whole. Error internal: SHA-256 is not available.

@@ -56,6 +56,9 @@ struct SiteFacts {
   // Consecutive one-byte nops that end right before the site and belong to no note. Compilers
   // pad with at most one (gas and LLVM use longer nops from two bytes on).
   std::size_t stray_nops_before{};
+  // They begin with the function (behind its endbr, where it has one), and the row ends with the
+  // site: room for a patch (-fpatchable-function-entry) and a probe at the entry.
+  bool stray_nops_at_entry{};
   RelocationSays relocation{RelocationSays::nothing};
 };
 

@@ -238,7 +238,11 @@ std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file, const ProbeFile
   return all;
 }
 
-bool has_semaphore_symbol(const ElfFile& file) {
+namespace {
+
+// Calls `use` with each symbol NAME_semaphore of a counter until it gives false.
+template <typename Use>
+void for_each_semaphore_symbol(const ElfFile& file, Use&& use) {
   std::optional<std::unordered_set<std::uint64_t>> copied;  // read where a symbol asks for it
   for (const Section* section : symbol_tables(file)) {
     const auto table = file.symbol_table(*section);
@@ -247,13 +251,33 @@ bool has_semaphore_symbol(const ElfFile& file) {
       const Symbol symbol = table->at(i);
       // Other kinds of semaphore are called so too, but no counter has another size.
       if (symbol.type != STT_OBJECT || symbol.size.value != kSemaphoreBytes) continue;
-      if (!symbol.in_section() || !table->name(symbol).ends_with(kSuffix)) continue;
+      const std::string_view name = table->name(symbol);
+      if (!symbol.in_section() || !name.ends_with(kSuffix)) continue;
       // A copy relocation's: the probe, and its note, are the library's.
       if (!copied) copied = copied_addresses(file);
-      if (!copied->contains(symbol.value.value)) return true;
+      if (!copied->contains(symbol.value.value) && !use(name, symbol.value)) return;
     }
   }
-  return false;
+}
+
+}  // namespace
+
+bool has_semaphore_symbol(const ElfFile& file) {
+  bool found = false;
+  for_each_semaphore_symbol(file, [&](std::string_view, VirtAddr) { return !(found = true); });
+  return found;
+}
+
+std::vector<SemaphoreSymbol> semaphore_symbols(const ElfFile& file) {
+  std::vector<SemaphoreSymbol> symbols;
+  std::unordered_set<std::uint64_t> known;
+  for_each_semaphore_symbol(file, [&](std::string_view name, VirtAddr address) {
+    if (name.size() <= kLongestSymbol && known.insert(address.value).second) {
+      symbols.push_back({std::string(name), address});
+    }
+    return true;
+  });
+  return symbols;
 }
 
 }  // namespace reprobe

@@ -48,4 +48,13 @@ struct SemaphoreFacts {
 // module's counter that a copy relocation has brought here does not count.
 [[nodiscard]] bool has_semaphore_symbol(const ElfFile& file);
 
+// Such a symbol, with its name.
+struct SemaphoreSymbol {
+  std::string name;
+  VirtAddr address;
+};
+
+// All of them, each address once.
+[[nodiscard]] std::vector<SemaphoreSymbol> semaphore_symbols(const ElfFile& file);
+
 }  // namespace reprobe

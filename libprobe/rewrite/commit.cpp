@@ -131,8 +131,9 @@ Result<void> Writer::flush() const {
   return {};
 }
 
+// `last`: bytes at the end of the input that follow whatever the plan makes of those before.
 Result<void> write_output(const Plan& plan, const CommitPlace& place, const ByteSource& input,
-                          int output) {
+                          Size last, int output) {
   const auto size = checked_add(input.size(), plan.appended().size());
   const Writer writer(place, input, output);
   if (!size || *size > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) {
@@ -143,9 +144,15 @@ Result<void> write_output(const Plan& plan, const CommitPlace& place, const Byte
     if (auto checked = check_edit(edit, input); !checked) return checked;
     if (auto written = writer.write(edit.offset.value, edit.after); !written) return written;
   }
-  const Size kept = plan.kept(input);
-  if (kept.value < input.size()) return writer.set_size(kept.value);
-  return writer.write(input.size(), plan.appended());
+  const std::uint64_t before_last = input.size() - last.value;
+  const std::uint64_t kept = std::min(plan.kept(input).value, before_last);
+  if (kept == before_last && plan.appended().empty()) return {};
+  const auto moved = input.slice(FileOffset{before_last}, last, "the data behind the file");
+  if (!moved) return tl::unexpected(moved.error());
+  const std::uint64_t end = kept + plan.appended().size();
+  if (auto written = writer.write(kept, plan.appended()); !written) return written;
+  if (auto written = writer.write(end, *moved); !written) return written;
+  return writer.set_size(end + last.value);
 }
 
 }  // namespace
@@ -164,6 +171,9 @@ Result<void> commit(const Plan& plan, const ByteSource& input, const CommitOptio
   if (auto safe = refuse_losses(*place, options); !safe) return safe;
   // From here to the rename the input must be the file that the plan was made from.
   const FileStamp stamp = options.stamp.value_or(stamp_of(place->status));
+  if (options.last > Size{input.size()}) {
+    return fail(ErrorCode::internal, "", "more bytes are to stay the last than there are");
+  }
   if (stamp_of(place->status) != stamp || stamp.size.value != input.size()) {
     return changed_meanwhile(*place);
   }
@@ -174,7 +184,8 @@ Result<void> commit(const Plan& plan, const ByteSource& input, const CommitOptio
   if (!temp) return tl::unexpected(temp.error());
   if (temp->kind() == TempFile::Kind::unnamed) signals.allow_interruption();
 
-  if (auto written = write_output(plan, *place, input, temp->fd()); !written) return written;
+  if (auto written = write_output(plan, *place, input, options.last, temp->fd()); !written)
+    return written;
   const AttributePolicy policy{.must_keep = place->in_place,
                                .preserve_dates = options.preserve_dates};
   if (auto carried = carry_attributes(place->input.get(), place->status, temp->fd(), policy);

@@ -38,6 +38,8 @@ struct CommitOptions {
   bool allow_signature{};            // --drop-signature: on a file with security.ima / security.evm
   bool allow_verity{};               // --drop-verity: on a file with fs-verity
   bool preserve_dates{};             // keep mtime and atime; otherwise mtime is now
+  // The last bytes of the input, of which the plan knows nothing, stay the last.
+  Size last{};
 };
 
 // Refuses (ErrorCode::refused) what check_committable() refuses, and an input that another

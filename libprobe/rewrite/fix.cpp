@@ -69,7 +69,7 @@ Result<FixPlan> plan_once(const ElfFile& file, const ProbeFile& probes, const Fi
 bool is_final(const ElfFile& before, const FixPlan& fix, const FixOptions& options) {
   const auto after = ElfFile::open(planned_source(before.source(), fix.plan));
   if (!after) return false;
-  const auto again = plan_once(*after, read_probes(*after), options);
+  const auto again = plan_once(*after, read_probes(*after, options.objects), options);
   return again && again->plan.empty();
 }
 

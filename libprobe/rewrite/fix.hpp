@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/audit/link_objects.hpp"
 #include "libprobe/plan/plan.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/repair_rules.hpp"
@@ -18,7 +19,8 @@ struct FixOptions {
   // Which probes may be removed or rewritten; all where it is empty. Others keep their bytes, and
   // so does what concerns the whole file.
   std::function<bool(const Probe&)> selected;
-  RepairChoice repairs;  // every repair where it is left as it is
+  RepairChoice repairs;          // every repair where it is left as it is
+  const LinkObjects* objects{};  // those that judged the probes, where some did
 };
 
 struct Refusal {

@@ -141,8 +141,10 @@ class BlockFinder {
       if (!table || ++tables > kMostSymbolTables) return true;
       for (std::uint32_t i = 0; i < table->size(); ++i) {
         const Symbol symbol = table->at(i);
-        if (symbol.in_section() && symbol.type != STT_SECTION && symbol.type != STT_TLS &&
-            in_range(symbol.value.value, begin.value, end_ - begin_) &&
+        // Of a section that is not loaded the value is no address.
+        const Section* in = symbol.in_section() ? file_.section_at(symbol.shndx) : nullptr;
+        if (in != nullptr && in->allocated() && symbol.type != STT_SECTION &&
+            symbol.type != STT_TLS && in_range(symbol.value.value, begin.value, end_ - begin_) &&
             !is_harmless(table->name(symbol)))
           return true;
       }

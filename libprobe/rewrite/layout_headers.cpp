@@ -12,14 +12,14 @@ namespace {
 // NT_GNU_PROPERTY_TYPE_0 and build-ids are short; a chain longer than this is something else.
 constexpr std::uint64_t kMostNoteBytes = 0x10000;
 
-struct Field {
+struct HeaderField {
   std::uint64_t at;
   unsigned width;
 };
 
 // Elf32_Ehdr and Elf64_Ehdr: System V ABI chapter 4.
-Field phoff_field(bool is64) { return is64 ? Field{32, 8} : Field{28, 4}; }
-Field phnum_field(bool is64) { return is64 ? Field{56, 2} : Field{44, 2}; }
+HeaderField phoff_field(bool is64) { return is64 ? HeaderField{32, 8} : HeaderField{28, 4}; }
+HeaderField phnum_field(bool is64) { return is64 ? HeaderField{56, 2} : HeaderField{44, 2}; }
 std::uint64_t ehdr_size(bool is64) { return is64 ? 64 : 52; }
 std::uint64_t phdr_size(bool is64) { return is64 ? 56 : 32; }
 
@@ -102,7 +102,7 @@ std::optional<SpareHeader> spare_note(const ElfFile& file) {
   return std::nullopt;
 }
 
-Result<void> put(Plan& plan, const ElfFile& file, Field field, std::uint64_t value) {
+Result<void> put(Plan& plan, const ElfFile& file, HeaderField field, std::uint64_t value) {
   if (!fits(value, field.width))
     return fail(ErrorCode::internal, "ELF header", "a value does not fit its field");
   Bytes bytes(field.width);

@@ -81,7 +81,7 @@ class Placer {
       for (std::uint32_t i = 0; i < symbols->size(); ++i) {
         const Symbol symbol = symbols->at(i);
         const std::uint64_t at = symbol.value.value - block_->address.value;
-        if (!symbol.in_section() || symbol.type == STT_TLS || at >= block_->size.value) continue;
+        if (symbol.type == STT_TLS || at >= block_->size.value || !is_in_block(symbol)) continue;
         Bytes value(word);
         store_uint(value, 0, word, file_.header().order,
                    room_.segment_address.value + kBeforeBlock + at);
@@ -139,6 +139,13 @@ class Placer {
     if (spare->widened) headers_[spare->widened->index] = *spare->widened;
     headers_.erase(headers_.begin() + static_cast<std::ptrdiff_t>(spare->index));
     return true;
+  }
+
+  // The value of a symbol in a section that is not loaded ($d in notes) is no address.
+  [[nodiscard]] bool is_in_block(const Symbol& symbol) const {
+    const Section* section = symbol.in_section() ? file_.section_at(symbol.shndx) : nullptr;
+    return section != nullptr && section->allocated() && !section->nobits() &&
+           block_->holds(section->offset, section->size);
   }
 
   void move_block() {

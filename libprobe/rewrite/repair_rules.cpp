@@ -14,6 +14,7 @@ constexpr std::array kRules = {
     RepairRule{repair::dangling, "removes notes whose code is not in the file"},
     RepairRule{repair::ambiguous, "removes doubtful notes, with --remove-ambiguous"},
     RepairRule{repair::notes_stripped, "writes notes that are gone anew, from the index"},
+    RepairRule{repair::other_section, "writes notes that stand in a section of another name"},
     RepairRule{repair::base_missing, "puts .stapsdt.base back"},
     RepairRule{repair::base_delta, "moves .stapsdt.base to where perf computes the right offset"},
     RepairRule{repair::base_shift, "writes location, base and semaphore as the file's addresses"},

@@ -14,6 +14,7 @@ namespace repair {
 inline constexpr std::string_view dangling = "dangling";
 inline constexpr std::string_view ambiguous = "ambiguous";
 inline constexpr std::string_view notes_stripped = "notes-stripped";
+inline constexpr std::string_view other_section = "other-section";
 inline constexpr std::string_view base_missing = "base-missing";
 inline constexpr std::string_view base_delta = "base-delta";
 inline constexpr std::string_view base_shift = "base-shift";

@@ -7,22 +7,22 @@
 namespace reprobe {
 namespace {
 
-struct Field {
+struct SymbolField {
   std::uint64_t offset;
   unsigned width;
 };
 
 // Elf32_Sym and Elf64_Sym: System V ABI chapter 4, "Symbol Table".
-Field value_field(bool is64) { return is64 ? Field{8, 8} : Field{4, 4}; }
-Field size_field(bool is64) { return is64 ? Field{16, 8} : Field{8, 4}; }
-Field shndx_field(bool is64) { return is64 ? Field{6, 2} : Field{14, 2}; }
+SymbolField value_field(bool is64) { return is64 ? SymbolField{8, 8} : SymbolField{4, 4}; }
+SymbolField size_field(bool is64) { return is64 ? SymbolField{16, 8} : SymbolField{8, 4}; }
+SymbolField shndx_field(bool is64) { return is64 ? SymbolField{6, 2} : SymbolField{14, 2}; }
 
 tl::unexpected<Error> refused(const Section& section, std::string why) {
   return fail(ErrorCode::refused, section.name, std::move(why));
 }
 
 struct Change {
-  Field field;
+  SymbolField field;
   std::uint64_t value;
 };
 

@@ -10,39 +10,39 @@
 namespace reprobe {
 namespace {
 
-struct Place {
+struct HeaderPlace {
   std::uint64_t offset;
   unsigned width;
 };
 
 // Elf32_Shdr and Elf64_Shdr: System V ABI chapter 4, "Sections".
-Place place(SectionField field, bool is64) {
+HeaderPlace place(SectionField field, bool is64) {
   switch (field) {
     case SectionField::type:
-      return Place{4, 4};
+      return HeaderPlace{4, 4};
     case SectionField::flags:
-      return is64 ? Place{8, 8} : Place{8, 4};
+      return is64 ? HeaderPlace{8, 8} : HeaderPlace{8, 4};
     case SectionField::addr:
-      return is64 ? Place{16, 8} : Place{12, 4};
+      return is64 ? HeaderPlace{16, 8} : HeaderPlace{12, 4};
     case SectionField::offset:
-      return is64 ? Place{24, 8} : Place{16, 4};
+      return is64 ? HeaderPlace{24, 8} : HeaderPlace{16, 4};
     case SectionField::size:
-      return is64 ? Place{32, 8} : Place{20, 4};
+      return is64 ? HeaderPlace{32, 8} : HeaderPlace{20, 4};
     case SectionField::info:
-      return is64 ? Place{44, 4} : Place{28, 4};
+      return is64 ? HeaderPlace{44, 4} : HeaderPlace{28, 4};
     case SectionField::addralign:
       break;
   }
-  return is64 ? Place{48, 8} : Place{32, 4};
+  return is64 ? HeaderPlace{48, 8} : HeaderPlace{32, 4};
 }
 
-Place link_place(bool is64) { return is64 ? Place{40, 4} : Place{24, 4}; }
-Place info_place(bool is64) { return place(SectionField::info, is64); }
+HeaderPlace link_place(bool is64) { return is64 ? HeaderPlace{40, 4} : HeaderPlace{24, 4}; }
+HeaderPlace info_place(bool is64) { return place(SectionField::info, is64); }
 
 // e_shoff, e_shnum and e_shstrndx in Elf32_Ehdr and Elf64_Ehdr.
-Place shoff_place(bool is64) { return is64 ? Place{40, 8} : Place{32, 4}; }
-Place shnum_place(bool is64) { return is64 ? Place{60, 2} : Place{48, 2}; }
-Place shstrndx_place(bool is64) { return is64 ? Place{62, 2} : Place{50, 2}; }
+HeaderPlace shoff_place(bool is64) { return is64 ? HeaderPlace{40, 8} : HeaderPlace{32, 4}; }
+HeaderPlace shnum_place(bool is64) { return is64 ? HeaderPlace{60, 2} : HeaderPlace{48, 2}; }
+HeaderPlace shstrndx_place(bool is64) { return is64 ? HeaderPlace{62, 2} : HeaderPlace{50, 2}; }
 
 Result<Bytes> field_bytes(std::uint64_t value, unsigned width, std::endian order) {
   const bool fits = width == 8 || (width == 4 && narrow<std::uint32_t>(value)) ||
@@ -56,7 +56,7 @@ Result<Bytes> field_bytes(std::uint64_t value, unsigned width, std::endian order
   return bytes;
 }
 
-tl::unexpected<Error> refused(const char* where, std::string why) {
+tl::unexpected<Error> refuse_table(const char* where, std::string why) {
   return fail(ErrorCode::refused, where, std::move(why));
 }
 
@@ -165,21 +165,21 @@ Result<void> SectionTable::read_names() {
   if (!names_.empty()) return {};
   const Section* names = file_->section_at(static_cast<std::uint32_t>(file_->header().shstrndx));
   if (names == nullptr || names->type != SHT_STRTAB) {
-    return refused("e_shstrndx", "the section names cannot be read");
+    return refuse_table("e_shstrndx", "the section names cannot be read");
   }
   if (names->allocated()) {
-    return refused("e_shstrndx", "the section names are loaded with the program");
+    return refuse_table("e_shstrndx", "the section names are loaded with the program");
   }
   const auto contents = file_->contents(*names);
   if (!contents || contents->empty() || contents->back() != std::byte{0}) {
-    return refused("e_shstrndx", "the section names cannot be read");
+    return refuse_table("e_shstrndx", "the section names cannot be read");
   }
   const StringTable strings(*contents);
   for (const Section& section : file_->sections()) {
     const std::uint64_t at = section.index * std::uint64_t{file_->header().shentsize};
     const auto name = strings.at(load_uint(table_, at, 4, file_->header().order));
     if (name != section.name) {
-      return refused("e_shstrndx", "a section's name is not among the section names");
+      return refuse_table("e_shstrndx", "a section's name is not among the section names");
     }
   }
   names_.assign(contents->begin(), contents->end());
@@ -193,15 +193,15 @@ Result<void> SectionTable::movable(std::uint32_t section) const {
       file_->source().slice(FileOffset{shstrndx_place(header.is64).offset}, Size{2}, "e_shstrndx");
   if (!shstrndx || load_uint(*shstrndx, 0, 2, header.order) != header.shstrndx ||
       file_->sections().size() >= SHN_LORESERVE) {
-    return refused("e_shnum", "the section numbers do not stand in the ELF header");
+    return refuse_table("e_shnum", "the section numbers do not stand in the ELF header");
   }
   for (const Section& other : file_->sections()) {
     if (other.type == SHT_GROUP || other.type == SHT_SYMTAB_SHNDX) {
-      return refused("section headers", "a section lists the numbers of others");
+      return refuse_table("section headers", "a section lists the numbers of others");
     }
   }
   if (names_loaded_symbol(*file_, section)) {
-    return refused("section headers", "a loaded symbol names the section by its number");
+    return refuse_table("section headers", "a loaded symbol names the section by its number");
   }
   return check_symbols(*file_);
 }
@@ -262,7 +262,7 @@ Result<Bytes> SectionTable::output_table() const {
     if (!reordered() || index >= file_->sections().size() || index == 0) continue;
     const std::span<std::byte> entry = std::span(table).last(stride);
     const Section& section = *file_->section_at(index);
-    const auto renumber = [&](Place at, std::uint32_t old) -> Result<void> {
+    const auto renumber = [&](HeaderPlace at, std::uint32_t old) -> Result<void> {
       const auto bytes = field_bytes(renumbered(old), at.width, header.order);
       if (!bytes) return tl::unexpected(bytes.error());
       std::ranges::copy(*bytes, entry.begin() + static_cast<std::ptrdiff_t>(at.offset));
@@ -328,7 +328,7 @@ Result<void> SectionTable::write_headers(Plan& plan, const Bytes& table) const {
     shoff = at->value;
     why = "the section headers stand at the end of the file";
   }
-  const auto put_header = [&](Place place, std::uint64_t value) -> Result<void> {
+  const auto put_header = [&](HeaderPlace place, std::uint64_t value) -> Result<void> {
     auto bytes = field_bytes(value, place.width, header.order);
     if (!bytes) return tl::unexpected(bytes.error());
     return plan.replace(file_->source(), FileOffset{place.offset}, std::move(*bytes), why);

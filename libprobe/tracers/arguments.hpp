@@ -20,7 +20,7 @@ using ArgumentRule = std::optional<ArgumentFault>(std::string_view text, std::ui
 ArgumentRule libbpf_arguments;      // since 1.7
 ArgumentRule libbpf_1_1_arguments;  // without indexed operands
 ArgumentRule bcc_arguments;
-ArgumentRule bcc_0_26_arguments;  // knows no riscv, no aarch64 pairs
+ArgumentRule bpftrace_0_17_arguments;  // with bcc 0.26: knows no riscv, no aarch64 pairs
 ArgumentRule gdb_arguments;
 ArgumentRule systemtap_arguments;
 ArgumentRule perf_arguments;

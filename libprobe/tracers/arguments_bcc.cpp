@@ -3,6 +3,7 @@
 #include <array>
 
 #include "libprobe/elf/constants.hpp"
+#include "libprobe/notes/arguments.hpp"
 #include "libprobe/notes/operand.hpp"
 #include "libprobe/tracers/arguments.hpp"
 #include "libprobe/tracers/reasons.hpp"
@@ -10,6 +11,7 @@
 #include "libprobe/tracers/x86_registers.hpp"
 
 namespace reprobe::consumers {
+namespace as_bcc {
 namespace {
 
 bool usual_size(long size) {
@@ -163,10 +165,20 @@ bool one(TextScan& scan, std::uint16_t machine, bool current) {
   }
 }
 
+// Argument::ctype_name() of usdt.cc has types of 1, 2, 4 and 8 bytes and throws for others, which
+// bpftrace answers with an assertion. What has no size is read as a word.
+bool aborts(std::string_view argument) {
+  TextScan scan(argument);
+  if (!is_digit(scan.peek()) && scan.peek() != '-') return false;
+  const auto size = scan.any_number();
+  return size && scan.literal('@') && !usual_size(*size);
+}
+
 std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine, bool current) {
   TextScan scan(text);
   for (std::size_t number = 1; !scan.done(); ++number) {
     const std::string_view argument = scan.rest();
+    if (aborts(argument)) return ArgumentFault{number, reason::argument_aborts, argument};
     if (!one(scan, machine, current)) {
       return ArgumentFault{number, operand_reason(argument, machine), argument};
     }
@@ -176,13 +188,38 @@ std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine,
 }
 
 }  // namespace
+}  // namespace as_bcc
 
 std::optional<ArgumentFault> bcc_arguments(std::string_view text, std::uint16_t machine) {
-  return check(text, machine, true);
+  return as_bcc::check(text, machine, true);
 }
 
-std::optional<ArgumentFault> bcc_0_26_arguments(std::string_view text, std::uint16_t machine) {
-  return check(text, machine, false);
+namespace {
+
+// arch::max_arg() + 1 of bpftrace 0.17: a script's argN are the machine's argument registers.
+std::size_t most_arguments(std::uint16_t machine) {
+  switch (machine) {
+    case EM_X86_64:
+      return 6;
+    case EM_AARCH64:
+    case EM_PPC64:
+    case EM_RISCV:
+      return 8;
+    case EM_S390:
+      return 5;
+    default:
+      return 4;
+  }
+}
+
+}  // namespace
+
+std::optional<ArgumentFault> bpftrace_0_17_arguments(std::string_view text, std::uint16_t machine) {
+  if (const auto fault = as_bcc::check(text, machine, false)) return fault;
+  const auto arguments = parse_arguments(text, machine);
+  const std::size_t most = most_arguments(machine);
+  if (arguments.size() <= most) return std::nullopt;
+  return ArgumentFault{most + 1, reason::argument_count, ""};
 }
 
 }  // namespace reprobe::consumers

@@ -10,6 +10,7 @@
 #include "libprobe/tracers/x86_registers.hpp"
 
 namespace reprobe::consumers {
+namespace as_gdb {
 namespace {
 
 // "N@" is one digit with or without a minus; without it the whole is the operand.
@@ -121,15 +122,19 @@ bool knows(std::uint16_t machine) {
 }
 
 }  // namespace
+}  // namespace as_gdb
 
 std::optional<ArgumentFault> gdb_arguments(std::string_view text, std::uint16_t machine) {
   if (text.empty() || text.starts_with(':')) return std::nullopt;
-  if (!knows(machine)) return ArgumentFault{1, reason::argument_machine, text};
+  if (!as_gdb::knows(machine)) return ArgumentFault{1, reason::argument_machine, text};
   TextScan scan(text);
   for (std::size_t number = 1; !scan.done(); ++number) {
     const std::string_view argument = scan.rest();
-    if (!size(scan)) return ArgumentFault{number, reason::argument_size, argument};
-    if (!operand(scan, machine) || (!scan.done() && !is_blank(scan.peek()))) {
+    // $_probe_arg0 to $_probe_arg11 are all there are (break-catch-throw.c names them so, too).
+    constexpr std::size_t kMost = 12;
+    if (number > kMost) return ArgumentFault{number, reason::too_many_arguments, argument};
+    if (!as_gdb::size(scan)) return ArgumentFault{number, reason::argument_size, argument};
+    if (!as_gdb::operand(scan, machine) || (!scan.done() && !is_blank(scan.peek()))) {
       return ArgumentFault{number, operand_reason(argument, machine), argument};
     }
     scan.blanks();

@@ -9,6 +9,7 @@
 #include "libprobe/tracers/x86_registers.hpp"
 
 namespace reprobe::consumers {
+namespace as_libbpf {
 namespace {
 
 constexpr std::size_t kMaxArguments = 12;  // USDT_MAX_ARG_CNT
@@ -254,13 +255,14 @@ std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine,
 }
 
 }  // namespace
+}  // namespace as_libbpf
 
 std::optional<ArgumentFault> libbpf_arguments(std::string_view text, std::uint16_t machine) {
-  return check(text, machine, {.indexed = true, .arm = true});
+  return as_libbpf::check(text, machine, {.indexed = true, .arm = true});
 }
 
 std::optional<ArgumentFault> libbpf_1_1_arguments(std::string_view text, std::uint16_t machine) {
-  return check(text, machine, {.indexed = false, .arm = false});
+  return as_libbpf::check(text, machine, {.indexed = false, .arm = false});
 }
 
 }  // namespace reprobe::consumers

@@ -9,6 +9,7 @@
 #include "libprobe/tracers/x86_registers.hpp"
 
 namespace reprobe::consumers {
+namespace as_perf {
 namespace {
 
 // "^([+\-]?)([0-9]*)(\(?)(%[a-z][a-z0-9]+)(\)?)$", then a name that the kernel knows.
@@ -111,11 +112,12 @@ void for_each_argument(std::string_view text, Visit visit) {
 }
 
 }  // namespace
+}  // namespace as_perf
 
 std::string perf_definition(std::string_view text, std::uint16_t machine) {
   std::string definition;
-  for_each_argument(text, [&](std::size_t number, const PerfArgument& argument) {
-    if (operand(argument.operand, machine)) {
+  as_perf::for_each_argument(text, [&](std::size_t number, const as_perf::PerfArgument& argument) {
+    if (as_perf::operand(argument.operand, machine)) {
       definition += fmt::format(" arg{}={}:{}", number, argument.operand, argument.size);
     }
     return true;
@@ -125,14 +127,14 @@ std::string perf_definition(std::string_view text, std::uint16_t machine) {
 
 std::optional<ArgumentFault> perf_arguments(std::string_view text, std::uint16_t machine) {
   std::optional<ArgumentFault> first;
-  for_each_argument(text, [&](std::size_t number, const PerfArgument& argument) {
+  as_perf::for_each_argument(text, [&](std::size_t number, const as_perf::PerfArgument& argument) {
     if (argument.size < -8 || argument.size > 8) {
       first = ArgumentFault{number, reason::argument_stops_scan, argument.text};
       return false;
     }
-    if (!first && !operand(argument.operand, machine)) {
-      const std::string_view why =
-          knows(machine) ? operand_reason(argument.text, machine) : reason::argument_machine;
+    if (!first && !as_perf::operand(argument.operand, machine)) {
+      const std::string_view why = as_perf::knows(machine) ? operand_reason(argument.text, machine)
+                                                           : reason::argument_machine;
       first = ArgumentFault{number, why, argument.text};
     }
     return true;

@@ -8,6 +8,7 @@
 #include "libprobe/tracers/text_scan.hpp"
 
 namespace reprobe::consumers {
+namespace as_systemtap {
 namespace {
 
 bool decimal(TextScan& scan) {
@@ -104,13 +105,14 @@ bool operand(std::string_view text, std::uint16_t machine) {
 }
 
 }  // namespace
+}  // namespace as_systemtap
 
 std::optional<ArgumentFault> systemtap_arguments(std::string_view text, std::uint16_t machine) {
   if (text.starts_with(':')) return std::nullopt;
   std::size_t number = 0;
   for (const Argument& argument : parse_arguments(text, machine)) {
     ++number;
-    if (operand(argument.operand, machine)) continue;
+    if (as_systemtap::operand(argument.operand, machine)) continue;
     // The argument's place in the text is only for people to see.
     const auto at = text.find(argument.operand);
     const std::string_view shown = text.substr(at == std::string_view::npos ? 0 : at);

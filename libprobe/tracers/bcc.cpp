@@ -9,6 +9,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_bcc {
 namespace {
 
 // Three loops share one cursor over the section headers: the first executable section, then
@@ -154,11 +155,14 @@ void read_like_bcc(const Facts& facts, Report& report, ArgumentRule* arguments) 
 }
 
 }  // namespace
+}  // namespace as_bcc
 
-void bcc(const Facts& facts, Report& report) { read_like_bcc(facts, report, bcc_arguments); }
+void bcc(const Facts& facts, Report& report) {
+  as_bcc::read_like_bcc(facts, report, bcc_arguments);
+}
 
 void bpftrace_0_17(const Facts& facts, Report& report) {
-  read_like_bcc(facts, report, bcc_0_26_arguments);
+  as_bcc::read_like_bcc(facts, report, bpftrace_0_17_arguments);
 }
 
 }  // namespace reprobe::consumers

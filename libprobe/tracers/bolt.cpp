@@ -8,6 +8,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_bolt {
 namespace {
 
 std::size_t string_end(std::string_view text, std::size_t from) {
@@ -75,12 +76,13 @@ void check(const Facts& facts, const Reading& reading, Report& report) {
 }
 
 }  // namespace
+}  // namespace as_bolt
 
 void bolt(const Facts& facts, Report& report) {
   Reading reading(facts);
-  if (!knows(facts.file.header())) {
+  if (!as_bolt::knows(facts.file.header())) {
     reading.refuse(reason::machine);
-  } else if (base_is_at_start(facts)) {
+  } else if (as_bolt::base_is_at_start(facts)) {
     reading.refuse(reason::base_position);
   } else if (facts.note_sections.size() > 1) {
     reading.refuse(reason::second_section);  // getUniqueSectionByName() finds neither
@@ -92,13 +94,13 @@ void bolt(const Facts& facts, Report& report) {
       } else if (section->addralign.value > 8) {
         reading.skip_section(*section, reason::note_layout);
       } else {
-        read_section(facts, *section, reading);
+        as_bolt::read_section(facts, *section, reading);
       }
     }
   }
   reading.tell(report);
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (reading.seen(i) == nullptr || !is_error(facts.probes[i])) continue;
+    if (reading.seen(i) == nullptr || !as_bolt::is_error(facts.probes[i])) continue;
     const std::string where =
         fmt::format("the note at {:#x}", facts.probes[i].note.file_offset.value);
     for (std::size_t k = 0; k < facts.probes.size(); ++k) {
@@ -106,7 +108,7 @@ void bolt(const Facts& facts, Report& report) {
     }
     return report.dangles(i, reason::not_a_nop);
   }
-  check(facts, reading, report);
+  as_bolt::check(facts, reading, report);
 }
 
 }  // namespace reprobe::consumers

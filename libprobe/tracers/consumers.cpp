@@ -27,7 +27,11 @@ constexpr std::array kConsumers{Consumer{"libbpf", consumers::libbpf},
                                 Consumer{"systemtap", consumers::systemtap},
                                 Consumer{"perf", consumers::perf},
                                 Consumer{"lttng", consumers::lttng},
-                                Consumer{"bolt", consumers::bolt}};
+                                Consumer{"bolt", consumers::bolt},
+                                Consumer{"otel", consumers::otel},
+                                Consumer{"parca", consumers::parca},
+                                Consumer{"tetragon", consumers::tetragon},
+                                Consumer{"gadget", consumers::gadget}};
 
 constexpr auto kNames = [] {
   std::array<std::string_view, kConsumers.size()> names;

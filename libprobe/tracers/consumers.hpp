@@ -44,7 +44,7 @@ struct ConsumerVerdict {
 inline constexpr std::size_t kFailuresKept = 1000;
 
 // "libbpf", "libbpf-1.1", "bcc", "bpftrace-0.17", "bpftrace", "gdb", "systemtap", "perf", "lttng",
-// "bolt": the order of all output.
+// "bolt", "otel", "parca", "tetragon", "gadget": the order of all output.
 [[nodiscard]] std::span<const std::string_view> consumer_names();
 
 // One verdict for each of `names` (of consumer_names(); empty: all), in that list's order. Probes

@@ -7,6 +7,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_gdb {
 namespace {
 
 // get_stap_base_address_1(): the last section of that name that is loaded or has contents.
@@ -50,6 +51,7 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, std::uint64_
 }
 
 }  // namespace
+}  // namespace as_gdb
 
 void gdb(const Facts& facts, Report& report) {
   Reading reading(facts);
@@ -57,14 +59,15 @@ void gdb(const Facts& facts, Report& report) {
     if (section->type != SHT_NOTE) {
       reading.skip_section(*section, reason::section_type);
     } else {
-      read_section(facts, *section, reading);
+      as_gdb::read_section(facts, *section, reading);
     }
   }
-  const Section* base = base_section(facts.file);
+  const Section* base = as_gdb::base_section(facts.file);
   if (base == nullptr) reading.refuse(reason::base_missing);
   reading.tell(report);
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, base->addr.value, report);
+    if (const Seen* seen = reading.seen(i))
+      as_gdb::check(facts, i, *seen, base->addr.value, report);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_libbpf {
 namespace {
 
 constexpr std::size_t kMaxSpecs = 256;  // BPF_USDT_MAX_SPEC_CNT
@@ -142,6 +143,7 @@ class Attach {
 };
 
 }  // namespace
+}  // namespace as_libbpf
 
 Reading read_like_libbpf(const Facts& facts) {
   Reading reading(facts);
@@ -157,7 +159,7 @@ Reading read_like_libbpf(const Facts& facts) {
       reading.skip_section(*section, reason::section_type);
     } else {
       walk_like_libelf(facts, *section, [&](const RawNote& raw) {
-        const auto read = parse_usdt_note(facts, *section, raw);
+        const auto read = as_libbpf::parse_usdt_note(facts, *section, raw);
         if (read) reading.take(*section, raw, *read);
         malformed = malformed || !read;
         return !malformed;
@@ -169,7 +171,7 @@ Reading read_like_libbpf(const Facts& facts) {
 }
 
 void attach_with_libbpf(const Facts& facts, const Reading& reading, bool current, Report& report) {
-  Attach attach(facts, reading, current, report);
+  as_libbpf::Attach attach(facts, reading, current, report);
   for (const auto& members : facts.groups) attach.group(members);
 }
 

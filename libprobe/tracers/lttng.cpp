@@ -7,6 +7,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_lttng {
 namespace {
 
 // Padding to 4, whatever sh_addralign says; a name of size 0 ends every request.
@@ -86,6 +87,7 @@ void request(const Facts& facts, const Reading& reading, const std::vector<std::
 }
 
 }  // namespace
+}  // namespace as_lttng
 
 void lttng(const Facts& facts, Report& report) {
   Reading reading(facts);
@@ -98,13 +100,13 @@ void lttng(const Facts& facts, Report& report) {
     if (section != facts.note_sections.front()) {
       reading.skip_section(*section, reason::second_section);
     } else {
-      sound = read_section(facts, *section, reading);
+      sound = as_lttng::read_section(facts, *section, reading);
     }
   }
   if (!sound) reading.refuse(reason::malformed_note);
   reading.tell(report);
   const Section* text = facts.file.section(".text");
-  for (const auto& members : facts.groups) request(facts, reading, members, text, report);
+  for (const auto& members : facts.groups) as_lttng::request(facts, reading, members, text, report);
 }
 
 }  // namespace reprobe::consumers

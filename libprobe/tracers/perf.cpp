@@ -10,6 +10,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_perf {
 namespace {
 
 // lsdir_bid_tail_filter() of build-id.c, SBUILD_ID_MIN_SIZE: what it does not take is not listed.
@@ -66,6 +67,31 @@ bool stops(const Facts& facts, const Reading& reading) {
     if (reading.seen(i) == nullptr) continue;
     const auto fault = perf_arguments(facts.probes[i].note.arguments, facts.file.header().machine);
     if (fault && fault->reason == reason::argument_stops_scan) return true;
+  }
+  return false;
+}
+
+// is_c_func_name() of util.c, which parse_perf_probe_event_name() of probe-event.c asks about both
+// parts of each line of its cache; one that it refuses fails the cache. The group is
+// "sdt_PROVIDER".
+bool is_identifier(std::string_view text) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return std::ranges::all_of(text, fits);
+}
+
+// Blanks end a word of the line: what is behind them is read as something else.
+bool is_refused_name(const Note& note) {
+  const std::string_view name(note.name);
+  const std::string_view word = name.substr(0, name.find(' '));
+  const bool digit = !word.empty() && word.front() >= '0' && word.front() <= '9';
+  return !is_identifier(note.provider) || !is_identifier(word) || digit;
+}
+
+bool has_refused_name(const Facts& facts, const Reading& reading) {
+  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
+    if (reading.seen(i) != nullptr && is_refused_name(facts.probes[i].note)) return true;
   }
   return false;
 }
@@ -143,21 +169,24 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Counters& co
 }
 
 }  // namespace
+}  // namespace as_perf
 
 void perf(const Facts& facts, Report& report) {
-  Reading reading = read(facts);
-  if (stops(facts, reading)) {
+  Reading reading = as_perf::read(facts);
+  if (as_perf::stops(facts, reading)) {
     reading.refuse(reason::argument_stops_scan);
-  } else if (last_repeats(facts, reading)) {
+  } else if (as_perf::last_repeats(facts, reading)) {
     reading.refuse(reason::last_repeats);
+  } else if (as_perf::has_refused_name(facts, reading)) {
+    reading.refuse(reason::name_not_c);
   }
   reading.tell(report);
   Counters counters;
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, counters, report);
+    if (const Seen* seen = reading.seen(i)) as_perf::check(facts, i, *seen, counters, report);
   }
   for (std::size_t group = 0; group < facts.groups.size(); ++group) {
-    if (!arguments_differ(facts, reading, group)) continue;
+    if (!as_perf::arguments_differ(facts, reading, group)) continue;
     for (const std::size_t probe : facts.groups[group]) {
       if (reading.seen(probe) == nullptr) continue;
       report.fails(probe, Step::attach, reason::arguments_differ);

@@ -18,6 +18,7 @@ inline constexpr std::string_view base_missing = "base-missing";
 inline constexpr std::string_view base_position = "base-position";
 inline constexpr std::string_view build_id = "build-id";
 inline constexpr std::string_view last_repeats = "last-note-repeats";
+inline constexpr std::string_view name_not_c = "name-not-c";
 // A note.
 inline constexpr std::string_view note_layout = "note-layout";
 inline constexpr std::string_view note_end = "note-end";
@@ -28,6 +29,7 @@ inline constexpr std::string_view below_code = "below-code";
 // The site.
 inline constexpr std::string_view wrong_address = "wrong-address";
 inline constexpr std::string_view no_segment = "no-segment";
+inline constexpr std::string_view file_segment = "file-segment";
 inline constexpr std::string_view outside_text = "outside-text";
 inline constexpr std::string_view sibling = "sibling";
 inline constexpr std::string_view sibling_dangling = "sibling-dangling";
@@ -60,6 +62,8 @@ inline constexpr std::string_view argument_register = "argument-register";
 inline constexpr std::string_view argument_order = "argument-order";
 inline constexpr std::string_view argument_machine = "argument-machine";
 inline constexpr std::string_view argument_stops_scan = "argument-stops-scan";
+inline constexpr std::string_view argument_aborts = "argument-aborts";
+inline constexpr std::string_view argument_count = "argument-count";
 inline constexpr std::string_view too_many_arguments = "too-many-arguments";
 inline constexpr std::string_view too_many_specs = "too-many-specs";
 // Dangling notes.

@@ -28,6 +28,8 @@ class Report {
   // Has the probe failed a step before `what`? Then what would come later does not matter.
   [[nodiscard]] bool failed_before(std::size_t probe, Step what) const;
 
+  [[nodiscard]] std::uint16_t machine() const { return facts_.file.header().machine; }
+
   [[nodiscard]] ConsumerVerdict take() &&;
 
  private:

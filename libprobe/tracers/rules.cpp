@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "libprobe/notes/arguments.hpp"
 #include "libprobe/tracers/kernel.hpp"
 #include "libprobe/tracers/reasons.hpp"
 
@@ -26,7 +27,10 @@ void check_site(const Facts& facts, std::size_t probe, std::uint64_t computed, R
 }
 
 void report_argument(std::size_t probe, const ArgumentFault& fault, Report& report) {
-  std::string shown(fault.operand.substr(0, std::min(fault.operand.find(' '), kShown)));
+  // No more than is shown: another argument follows in some note of a megabyte.
+  const std::string_view first =
+      first_argument(fault.operand.substr(0, 2 * kShown), report.machine());
+  std::string shown(first.substr(0, kShown));
   report.fails(probe, Step::argument, fault.reason, std::move(shown), fault.number);
 }
 

@@ -21,6 +21,10 @@ Rules systemtap;      // 2026-08
 Rules perf;           // 6.1
 Rules lttng;          // lttng-tools 2.13, userspace probes
 Rules bolt;           // LLVM 19
+Rules otel;           // OpenTelemetry's eBPF profiler of October 2026
+Rules parca;          // parca-dev/usdt of 2026
+Rules tetragon;       // 2026
+Rules gadget;         // Inspektor Gadget of 2026
 
 // The notes as libbpf reads them, and what follows from attaching those of each probe together.
 // bpftrace uses both.

@@ -8,6 +8,7 @@
 #include "libprobe/tracers/rules.hpp"
 
 namespace reprobe::consumers {
+namespace as_systemtap {
 namespace {
 
 void read_section(const Facts& facts, const Section& section, Reading& reading) {
@@ -49,6 +50,7 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Report& repo
 }
 
 }  // namespace
+}  // namespace as_systemtap
 
 void systemtap(const Facts& facts, Report& report) {
   Reading reading(facts);
@@ -58,12 +60,12 @@ void systemtap(const Facts& facts, Report& report) {
     } else if (section->allocated()) {
       reading.skip_section(*section, reason::section_alloc);
     } else {
-      read_section(facts, *section, reading);
+      as_systemtap::read_section(facts, *section, reading);
     }
   }
   reading.tell(report);
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, report);
+    if (const Seen* seen = reading.seen(i)) as_systemtap::check(facts, i, *seen, report);
   }
 }
 

@@ -330,6 +330,10 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
       out.push_back(section_finding(old, "lies neither in its old place nor behind the old file"));
     }
   }
+  if (const auto number = out_of_order(before, after, match)) {
+    out.push_back(
+        section_finding(*before.section_at(*number), "has another place among the headers"));
+  }
   compare_names(before, after, match, out);
 }
 

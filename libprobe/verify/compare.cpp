@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -12,24 +13,44 @@
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/respell.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
-#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/allowed.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_notes.hpp"
+#include "libprobe/verify/compare_process.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
+#include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
 
+// What a process may see of it: the index, a new build-id, and what the caller has compared.
+ProcessClaims claims_of_fix(const ElfFile& before, const CompareOptions& options) {
+  ProcessClaims claims;
+  if (const auto index = find_index(before)) {
+    claims.bytes.push_back({index->offset.value, index->offset.value + index->size.value});
+  }
+  const auto id = options.allow_new_build_id ? before.build_id_range() : std::nullopt;
+  if (id) claims.bytes.push_back({id->first.value, id->first.value + id->second.value});
+  if (options.elsewhere != nullptr) {
+    claims.relocated = true;
+    for (const auto& [offset, size] : options.elsewhere->bytes) {
+      claims.bytes.push_back({offset.value, offset.value + size.value});
+    }
+  }
+  return claims;
+}
+
 void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
                    const CompareOptions& options, std::vector<Finding>& out) {
+  compare_process(before, after, claims_of_fix(before, options), out);
   auto ranges = allowed_ranges(before, after, match, options.allow_new_build_id);
   if (options.elsewhere != nullptr) {
     for (const auto& [offset, size] : options.elsewhere->bytes) {
@@ -79,15 +100,13 @@ std::vector<const Probe*> by_section(const ProbeFile& file) {
 // The probes of the input, by_section().
 std::vector<Old> old_probes(const ElfFile& file, const ProbeFile& probes, const SectionMatch& match,
                             const CompareOptions& options) {
-  const auto counters =
-      wanted_semaphores(file, probes, read_semaphores(file, probes), RepairChoice{});
+  const std::vector<VirtAddr> counters = proven_counters(file, probes);
   std::vector<Old> result;
   for (const Probe* probe : by_section(probes)) {
     Old old{probe, seen(*probe), {}};
     old.seen.section = match.notes != 0 ? match.notes : match.number(probe->note.section);
     old.repaired = old.seen;
-    old.repaired.semaphore =
-        counters[static_cast<std::size_t>(probe - probes.probes.data())].address;
+    old.repaired.semaphore = counters[static_cast<std::size_t>(probe - probes.probes.data())];
     if (options.allow_respelled) {
       old.repaired.arguments = respell_arguments(old.seen.arguments, file.header().machine);
     }
@@ -186,14 +205,14 @@ bool on_nop(const Probe& probe) {
 // index, in its order. `counters`: what repairs make of its semaphores. `doubtful`: probes that are
 // in doubt may stand on something else than a nop. (What a stripped file leaves in doubt the source
 // may have decided.)
-void compare_restored(const ProbeFile& source, const std::vector<SemaphoreValue>& counters,
+void compare_restored(const ProbeFile& source, const std::vector<VirtAddr>& counters,
                       bool doubtful, const ProbeFile& after, std::vector<Finding>& out) {
   auto next = after.probes.begin();
   for (std::size_t i = 0; i < source.probes.size() && next != after.probes.end(); ++i) {
     const Probe& probe = source.probes[i];
     const Known now = known(*next, next->semaphore);
     if (now != known(probe, probe.semaphore) &&
-        (counters.empty() || now != known(probe, counters[i].address))) {
+        (counters.empty() || now != known(probe, counters[i]))) {
       continue;
     }
     if (next->verdict != Verdict::live &&
@@ -211,18 +230,12 @@ void compare_restored(const ProbeFile& source, const std::vector<SemaphoreValue>
 
 void compare_with_index(const ElfFile& before, const ProbeFile& now, std::vector<Finding>& out) {
   const ProbeFile indexed = read_index_probes(before).value_or(ProbeFile{});
-  compare_restored(indexed,
-                   wanted_semaphores(before, indexed, read_semaphores(before, indexed), {}), true,
-                   now, out);
+  compare_restored(indexed, proven_counters(before, indexed), true, now, out);
 }
 
-}  // namespace
-
-std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
-                             const CompareOptions& options) {
-  if (has_sleds(after) && !has_sleds(before)) return compare_sleds(before, after);
-  if (has_guards(after) && !has_guards(before)) return compare_guards(before, after);
-  if (gained_index(before, after)) return compare_index(before, after);
+// What `fix` makes of a file, whatever of its repairs that was.
+std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
+                                 const CompareOptions& options) {
   const bool from_index =
       std::ranges::none_of(before.sections(), holds_notes) && find_index(before).has_value();
   if (options.elsewhere == nullptr && options.notes_from == nullptr && !from_index &&
@@ -234,7 +247,10 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
   compare_bytes(before, after, match, options, out);
   compare_sections(before, after, match, out);
   compare_symbols(before, after, match, out);
-  const ProbeFile old = read_probes(before), now = read_probes(after);
+  const ProbeFile now = read_probes(after);
+  // Notes that stood in a section of another name stand in .note.stapsdt now.
+  const auto others = now.probes.empty() ? std::nullopt : read_other_sections(before);
+  const ProbeFile old = others ? *others : read_probes(before, options.objects);
   // Notes that are there already are not brought back.
   if (options.notes_from != nullptr && before.section(kStapsdtSection) == nullptr) {
     compare_restored(read_probes(*options.notes_from), {}, false, now, out);
@@ -256,6 +272,116 @@ std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
                        fmt::format("expected {}, found {}", before.build_id(), after.build_id())));
   }
   return out;
+}
+
+// Is the section in the one file and not in the other?
+bool gained(const ElfFile& before, const ElfFile& after, std::string_view section) {
+  return before.section(section) == nullptr && after.section(section) != nullptr;
+}
+
+std::vector<Finding> no_record(std::string_view section) {
+  return {verify_finding("verify-undo", fmt::format("the result has no record {}", section))};
+}
+
+// An index that was there already says what the notes say; nothing else is another.
+std::vector<Finding> compare_renewed(const ElfFile& before, const ElfFile& after) {
+  std::vector<Finding> out;
+  const ProcessClaims claims = claims_of_fix(before, {});
+  const std::vector<Range>& allowed = claims.bytes;
+  if (before.source().size() != after.source().size()) {
+    out.push_back(verify_finding("verify-bytes", "the file has another size"));
+  }
+  if (const auto found = first_difference(before, after, allowed)) {
+    out.push_back(difference_finding(*found, "outside the index",
+                                     fmt::format("the file ends before {:#x}", found->at)));
+  }
+  compare_process(before, after, claims, out);
+  check_index(before, after, read_probes(after), out);
+  return out;
+}
+
+// The original is what the forward command makes the input of, and the input's record says so too.
+std::vector<Finding> compare_undone(const ElfFile& before, const ElfFile& after) {
+  if (gained(after, before, kUndoSection)) return compare_sleds(after, before);
+  for (const std::string_view record : {kGuardsAtSite, kGuardsOn}) {
+    if (gained(after, before, record)) return compare_guards(after, before);
+  }
+  return {verify_finding("verify-undo", "the input has no record that the result lacks")};
+}
+
+std::vector<Finding> compare_command(const ElfFile& before, const ElfFile& after,
+                                     RewriteCommand command, const CompareOptions& options) {
+  const auto guards = [&](std::string_view record) {
+    return gained(before, after, record) ? compare_guards(before, after) : no_record(record);
+  };
+  switch (command) {
+    case RewriteCommand::fix:
+      return compare_fix(before, after, options);
+    case RewriteCommand::sled:
+      return gained(before, after, kUndoSection) ? compare_sleds(before, after)
+                                                 : no_record(kUndoSection);
+    case RewriteCommand::guards_site:
+      return guards(kGuardsAtSite);
+    case RewriteCommand::guards_on:
+      return guards(kGuardsOn);
+    case RewriteCommand::relativize:
+      return find_index(before) ? compare_renewed(before, after) : compare_index(before, after);
+    case RewriteCommand::undo:
+      return compare_undone(before, after);
+  }
+  return {};
+}
+
+// The commands that may have made the result, that which it looks most like first. A guess is no
+// danger: each proof holds of any two files.
+std::vector<RewriteCommand> possible_commands(const ElfFile& before, const ElfFile& after) {
+  std::vector<RewriteCommand> commands;
+  const auto add = [&](RewriteCommand command, bool possible) {
+    if (possible) commands.push_back(command);
+  };
+  add(RewriteCommand::sled, gained(before, after, kUndoSection));
+  add(RewriteCommand::guards_site, gained(before, after, kGuardsAtSite));
+  add(RewriteCommand::guards_on, gained(before, after, kGuardsOn));
+  for (const std::string_view record : {kUndoSection, kGuardsAtSite, kGuardsOn}) {
+    if (!gained(after, before, record)) continue;
+    commands.push_back(RewriteCommand::undo);
+    break;
+  }
+  add(RewriteCommand::relativize, gained_index(before, after));
+  commands.push_back(RewriteCommand::fix);
+  return commands;
+}
+
+bool same_files(const ElfFile& before, const ElfFile& after) {
+  return before.source().size() == after.source().size() && !first_difference(before, after, {});
+}
+
+}  // namespace
+
+std::string_view to_string(RewriteCommand command) {
+  constexpr std::array<std::string_view, kRewriteCommands.size()> kNames{
+      "fix", "sled", "guards-site", "guards-on", "relativize", "undo"};
+  return kNames[static_cast<std::size_t>(command)];
+}
+
+Comparison compare_as(const ElfFile& before, const ElfFile& after, const CompareOptions& options) {
+  // Every command may find nothing to do.
+  if (same_files(before, after)) return {options.command.value_or(RewriteCommand::fix), {}};
+  if (options.command) {
+    return {*options.command, compare_command(before, after, *options.command, options)};
+  }
+  std::optional<Comparison> first;
+  for (const RewriteCommand command : possible_commands(before, after)) {
+    Comparison found{command, compare_command(before, after, command, options)};
+    if (found.findings.empty()) return found;
+    if (!first) first = std::move(found);
+  }
+  return std::move(*first);
+}
+
+std::vector<Finding> compare(const ElfFile& before, const ElfFile& after,
+                             const CompareOptions& options) {
+  return compare_as(before, after, options).findings;
 }
 
 }  // namespace reprobe

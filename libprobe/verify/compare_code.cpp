@@ -8,13 +8,11 @@
 #include <set>
 #include <span>
 
-#include "libprobe/code/decoder.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
 
-constexpr Size kLongest{15};
 // Far more than a stub holds, in jumps and in instructions that do something: a way that does not
 // come back by then is not proven.
 constexpr unsigned kMostSteps = 256;
@@ -33,31 +31,15 @@ bool equals(ByteView bytes, std::span<const std::uint8_t> codes) {
                             [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
 }
 
-// The condition code of 70+cc rel8 and 0f 80+cc rel32: the last opcode byte.
-std::uint8_t condition(const CodeInstruction& code, ByteView bytes) {
-  return std::to_integer<std::uint8_t>(bytes[code.branch_field->at - 1]) & 0xf;
-}
-
-// The bytes without the fields that depend on the instruction's own address.
-Bytes masked(const CodeInstruction& code, ByteView bytes) {
-  Bytes result(bytes.begin(), bytes.end());
-  for (const auto& field : {code.branch_field, code.rip_field}) {
-    if (!field || field->at + field->width > result.size()) continue;
-    std::fill_n(result.begin() + static_cast<std::ptrdiff_t>(field->at), field->width,
-                std::byte{0});
-  }
-  return result;
-}
-
 // Follows execution in one file. Nops and direct jumps have no effect but to lead on; the sites
 // (or their sleds) that they pass are kept.
 class Walker {
  public:
   // `nops`: how many may still be passed in the function. `lower`: bytes by which the stack pointer
   // is lower than in the original.
-  Walker(const ElfFile& file, const Decoder& decoder, VirtAddr at, const SledOf& site_at,
-         std::size_t& nops, std::int64_t lower = 0)
-      : file_(file), decoder_(decoder), site_at_(site_at), nops_(nops), at_(at), lower_(lower) {}
+  Walker(const ElfFile& file, VirtAddr at, const SledOf& site_at, std::size_t& nops,
+         std::int64_t lower = 0)
+      : file_(file), site_at_(site_at), nops_(nops), at_(at), lower_(lower) {}
 
   // To the next instruction that does something, or to `goal`. False: there is none.
   bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
@@ -73,15 +55,15 @@ class Walker {
         sites_.push_back(*site);
         lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));
       }
-      code_ = decoder_.decode_operands(file_.bytes_at(at_, kLongest), at_);
-      lost_ = !code_ || code_->opaque;
+      code_ = read_x86(file_, at_);
+      lost_ = !code_;
       if (lost_) return false;
       visited_.push_back(at_);
-      if (code_->kind == InstructionKind::nop || (guards && is_guard())) {
+      if (code_->operation == Operation::nop || (guards && is_guard())) {
         if (nops_ == 0) return false;
         --nops_;
         at_ = code_->end();
-      } else if (code_->kind == InstructionKind::jump && code_->target) {
+      } else if (code_->flow == ReadFlow::jump && code_->target) {
         at_ = *code_->target;
         ++steps_;
       } else {
@@ -112,7 +94,7 @@ class Walker {
   // settle() ended at code that cannot be read, which the walker stands before.
   [[nodiscard]] bool lost() const { return lost_ && !lowered_; }
   [[nodiscard]] VirtAddr at() const { return at_; }
-  [[nodiscard]] const CodeInstruction& code() const { return *code_; }
+  [[nodiscard]] const X86Reading& code() const { return *code_; }
   [[nodiscard]] ByteView bytes() const { return file_.bytes_at(code_->address, code_->size); }
   [[nodiscard]] std::vector<VirtAddr>& sites() { return sites_; }
   [[nodiscard]] const std::vector<VirtAddr>& visited() const { return visited_; }
@@ -133,13 +115,12 @@ class Walker {
   }
 
   const ElfFile& file_;
-  const Decoder& decoder_;
   const SledOf& site_at_;
   std::size_t& nops_;
   VirtAddr at_;
   std::int64_t lower_;
   std::vector<std::pair<VirtAddr, std::int64_t>> lowers_;
-  std::optional<CodeInstruction> code_;
+  std::optional<X86Reading> code_;
   bool lowered_{};
   bool lost_{};
   std::optional<std::size_t> spins_from_;
@@ -151,26 +132,35 @@ class Walker {
 class FunctionComparer {
  public:
   FunctionComparer(const FunctionFlow& flow, const ElfFile& before, const ElfFile& after,
-                   const Decoder& decoder, const SledOf& site_of, const SledOf& sled_of,
-                   const Substitutions& substitutions)
+                   const SledOf& site_of, const SledOf& sled_of,
+                   const Substitutions& substitutions, std::span<const ArrivingBranch> arrivals)
       : flow_(flow),
         before_(before),
         after_(after),
-        decoder_(decoder),
         site_of_(site_of),
         sled_of_(sled_of),
         substitutions_(substitutions),
-        dead_(flow.dead_filler()),
         nops_(kNopPasses * (flow.code.size() + kMostSteps)) {
-    for (const CodeInstruction& code : flow.code) {
-      if (code.target) branches_.emplace(*code.target, &code);
+    read_code();
+    for (const ReadCode& code : code_) {
+      if (code.reading && code.reading->target) branches_.emplace(*code.reading->target, &code);
     }
+    for (const ArrivingBranch& branch : arrivals) {
+      if (branch.source < flow.function.start || branch.source >= flow.end())
+        foreign_.insert(branch.target);
+    }
+    find_dead_filler();
   }
 
   ComparedCode run() {
-    for (std::size_t i = 0; i < flow_.code.size(); ++i) {
-      const CodeInstruction& code = flow_.code[i];
+    for (std::size_t i = 0; i < code_.size(); ++i) {
+      const ReadCode& code = code_[i];
       if (same_bytes(code)) continue;
+      const CodeInstruction* planned = flow_.at(code.address);
+      if (planned == nullptr || planned->size != code.size) {
+        add_finding(code.address, "two decoders read it differently");
+        continue;
+      }
       const bool inside = has_target_inside(code);
       const bool reaimed = is_target(code.address) && is_reaimed(code.address);
       if (reaimed) reaimed_.push_back(code.address);
@@ -191,7 +181,52 @@ class FunctionComparer {
   }
 
  private:
-  [[nodiscard]] bool same_bytes(const CodeInstruction& code) const {
+  // An instruction of the function. Where Zydis knows none, its end is taken from FunctionFlow:
+  // it may stand unchanged beside what changed, and cannot be moved.
+  struct ReadCode {
+    VirtAddr address;
+    Size size;
+    std::optional<X86Reading> reading;
+
+    [[nodiscard]] VirtAddr end() const { return {address.value + size.value}; }
+    [[nodiscard]] bool is_nop() const { return reading && reading->operation == Operation::nop; }
+  };
+
+  void read_code() {
+    const std::uint64_t end = flow_.end().value + flow_.padding.value;
+    for (VirtAddr at = flow_.function.start; at.value < end;) {
+      ReadCode code{at, {}, read_x86(before_, at)};
+      const CodeInstruction* planned = flow_.at(at);
+      if (!code.reading && planned == nullptr) break;
+      code.size = code.reading ? code.reading->size : planned->size;
+      at = code.end();
+      code_.push_back(std::move(code));
+    }
+  }
+
+  // Nops and int3 behind the end of a block that nothing reaches.
+  void find_dead_filler() {
+    dead_.resize(code_.size());
+    for (std::size_t i = 1; flow_.complete && i < code_.size(); ++i) {
+      const bool filler = code_[i].is_nop() ||
+                          (code_[i].reading && code_[i].reading->flow == ReadFlow::trap);
+      const auto& before = code_[i - 1].reading;
+      const bool target = (flow_.target(code_[i].address) | own_kinds(code_[i].address)) != 0;
+      dead_[i] = filler && !target && ((before && before->ends_block()) || dead_[i - 1]);
+    }
+  }
+
+  // Kinds of arrival that verify has found itself.
+  [[nodiscard]] TargetKinds own_kinds(VirtAddr at) const {
+    return (branches_.contains(at) ? kTargetBranch : 0) |
+           (foreign_.contains(at) ? kTargetForeign : 0);
+  }
+  [[nodiscard]] TargetKinds kinds(VirtAddr at) const {
+    return (flow_.target(at) & ~kTargetSite) | own_kinds(at);
+  }
+
+  template <typename Code>
+  [[nodiscard]] bool same_bytes(const Code& code) const {
     return std::ranges::equal(before_.bytes_at(code.address, code.size),
                               after_.bytes_at(code.address, code.size));
   }
@@ -200,7 +235,11 @@ class FunctionComparer {
   }
   // Where an instruction must be one for what stands for it, neither four bytes that happen to hold
   // an address in it are a target nor bytes around the function that look like a jump.
-  [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
+  [[nodiscard]] bool has_target_inside(const ReadCode& code) const {
+    const auto foreign = foreign_.upper_bound(code.address);
+    if (foreign != foreign_.end() && *foreign < code.end()) return true;
+    const auto branch = branches_.upper_bound(code.address);
+    if (branch != branches_.end() && branch->first < code.end()) return true;
     for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
          it != flow_.targets.end() && it->address < code.end(); ++it) {
       const bool certain = (it->kinds & ~(kTargetWord | kTargetForeign)) != 0;
@@ -209,18 +248,18 @@ class FunctionComparer {
     return false;
   }
   // A site that execution only reaches from the instruction before it is none.
-  [[nodiscard]] bool is_target(VirtAddr at) const { return (flow_.target(at) & ~kTargetSite) != 0; }
+  [[nodiscard]] bool is_target(VirtAddr at) const { return kinds(at) != 0; }
 
   // Where the way to the instruction begins: the nops before it, a site among them, have no other.
   // Not in filler that nothing reaches, which another sled may have. A longer way than a walk can
   // take is not gone back to its start.
   [[nodiscard]] VirtAddr way_to(std::size_t i) const {
     for (unsigned steps = 0; i != 0 && steps < kMostSteps; ++steps) {
-      const bool nop_before = flow_.code[i - 1].kind == InstructionKind::nop && !dead_[i - 1];
-      if (is_target(flow_.code[i].address) || !nop_before) break;
+      const bool nop_before = code_[i - 1].is_nop() && !dead_[i - 1];
+      if (is_target(code_[i].address) || !nop_before) break;
       --i;
     }
-    return flow_.code[i].address;
+    return code_[i].address;
   }
 
   // Only branches of the function lead there in the original, and each of them has changed. Whether
@@ -228,7 +267,7 @@ class FunctionComparer {
   [[nodiscard]] bool is_reaimed(VirtAddr at) const {
     // A branch that is not among the function's code is compared nowhere.
     const auto branches = branches_.equal_range(at);
-    return (flow_.target(at) & ~kTargetSite) == kTargetBranch &&
+    return kinds(at) == kTargetBranch &&
            branches.first != branches.second &&
            std::all_of(branches.first, branches.second,
                        [&](const auto& branch) { return !same_bytes(*branch.second); });
@@ -245,8 +284,8 @@ class FunctionComparer {
   }
 
   bool walk(VirtAddr from, VirtAddr from_now, std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
-    Walker old(before_, decoder_, from, site_of_, nops_);
-    Walker now(after_, decoder_, from_now, sled_of_, nops_);
+    Walker old(before_, from, site_of_, nops_);
+    Walker now(after_, from_now, sled_of_, nops_);
     using Passed = std::pair<std::size_t, std::size_t>;
     std::map<std::pair<VirtAddr, VirtAddr>, Passed> done;  // where both have been, sites before it
     for (;;) {
@@ -303,8 +342,8 @@ class FunctionComparer {
 
   // Both are before the same bytes at the same place, whatever these mean.
   [[nodiscard]] bool same_end(const Walker& old, const Walker& now) const {
-    return old.at() == now.at() && std::ranges::equal(before_.bytes_at(old.at(), kLongest),
-                                                      after_.bytes_at(now.at(), kLongest));
+    return old.at() == now.at() && std::ranges::equal(before_.bytes_at(old.at(), kLongestReading),
+                                                      after_.bytes_at(now.at(), kLongestReading));
   }
 
   void keep_lowers(const Walker& walker) {
@@ -320,28 +359,27 @@ class FunctionComparer {
   }
 
   // The same operation on the same operands. A call may go through a stub of sleds.
-  bool same(const CodeInstruction& old, ByteView old_bytes, Walker& now,
+  bool same(const X86Reading& old, ByteView old_bytes, Walker& now,
             std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
-    const CodeInstruction& code = now.code();
-    if (old.kind != code.kind || old.rip_target != code.rip_target) return false;
-    if (old.kind == InstructionKind::call && old.target != code.target) {
-      Walker stub(after_, decoder_, *code.target, sled_of_, nops_, kReturnAddress);
+    const X86Reading& code = now.code();
+    if (!same_but_target(old, old_bytes, code, now.bytes())) return false;
+    if (old.flow == ReadFlow::call && old.target != code.target) {
+      Walker stub(after_, *code.target, sled_of_, nops_, kReturnAddress);
       const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
       keep_passed(stub);
       return arrives;
     }
-    if (old.kind == InstructionKind::conditional && old.target && code.target) {
+    if (old.flow == ReadFlow::conditional && old.target && code.target) {
       const std::pair way{*old.target, *code.target};
       entered_.insert(way.second.value);
       if (way.first != way.second && std::ranges::find(ways, way) == ways.end()) {
         ways.push_back(way);
       }
-      return condition(old, old_bytes) == condition(code, now.bytes());
+      return true;
     }
-    if (old.target != code.target) return false;
-    return masked(old, old_bytes) == masked(code, now.bytes());
+    return old.target == code.target;
   }
 
   bool no(const char* why) {
@@ -360,13 +398,14 @@ class FunctionComparer {
   const FunctionFlow& flow_;
   const ElfFile& before_;
   const ElfFile& after_;
-  const Decoder& decoder_;
   const SledOf& site_of_;
   const SledOf& sled_of_;
   const Substitutions& substitutions_;
-  std::vector<bool> dead_;                                    // FunctionFlow::dead_filler()
-  std::multimap<VirtAddr, const CodeInstruction*> branches_;  // of the original, by target
-  std::set<std::uint64_t> visited_;                           // in the original, on the proven ways
+  std::vector<ReadCode> code_;                         // of the original, without gaps
+  std::vector<bool> dead_;                             // filler in it that nothing reaches
+  std::multimap<VirtAddr, const ReadCode*> branches_;  // in it, by target
+  std::set<VirtAddr> foreign_;                         // targets of branches of other code
+  std::set<std::uint64_t> visited_;                    // in the original, on the proven ways
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
@@ -379,10 +418,9 @@ class FunctionComparer {
 
 ComparedCode compare_code(const FunctionFlow& flow, const ElfFile& before, const ElfFile& after,
                           const SledOf& site_of, const SledOf& sled_of,
-                          const Substitutions& substitutions) {
-  const auto decoder = Decoder::open(before.header(), false);
-  if (!decoder) return {};  // no flow can have been read without one
-  return FunctionComparer(flow, before, after, *decoder, site_of, sled_of, substitutions).run();
+                          const Substitutions& substitutions,
+                          std::span<const ArrivingBranch> arrivals) {
+  return FunctionComparer(flow, before, after, site_of, sled_of, substitutions, arrivals).run();
 }
 
 }  // namespace reprobe

@@ -1,17 +1,22 @@
 // Proves that rewritten functions still do what they did: from every place whose bytes differ,
 // execution in the original and in the result passes the same instructions, in the same order,
-// until both are at the same place. Nops and direct jumps do nothing but lead on. x86-64.
+// until both are at the same place. Nops and direct jumps do nothing but lead on. The instructions
+// are read by Zydis (x86_reading.hpp), not by the decoder that the rewrite was planned with; where
+// control may arrive is FunctionFlow's to say, and what find_arrivals() adds. x86-64.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "libprobe/code/flow.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
+#include "libprobe/verify/arrivals.hpp"
+#include "libprobe/verify/x86_reading.hpp"
 
 namespace reprobe {
 
@@ -23,7 +28,7 @@ struct Substitutions {
   // Is the instruction of the original at this address one for which others may stand?
   std::function<bool(VirtAddr)> expected;
   // Bytes of the instructions at an address of the result that do what the original's does.
-  std::function<std::optional<Size>(const CodeInstruction& original, VirtAddr now)> size;
+  std::function<std::optional<Size>(const X86Reading& original, VirtAddr now)> size;
 };
 
 struct ComparedCode {
@@ -38,10 +43,11 @@ struct ComparedCode {
 
 // Compares the function of `flow`, which was read from `before`, with what the result has there.
 // `site_of` answers for addresses of the original, `sled_of` for those of the result: execution
-// must pass them in the same order.
+// must pass them in the same order. `arrivals`: branches of other code into what changed.
 [[nodiscard]] ComparedCode compare_code(const FunctionFlow& flow, const ElfFile& before,
                                         const ElfFile& after, const SledOf& site_of,
                                         const SledOf& sled_of,
-                                        const Substitutions& substitutions = {});
+                                        const Substitutions& substitutions = {},
+                                        std::span<const ArrivingBranch> arrivals = {});
 
 }  // namespace reprobe

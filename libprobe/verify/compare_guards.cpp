@@ -10,11 +10,11 @@
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
-#include "libprobe/rewrite/guards/guards.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
+#include "libprobe/verify/counter_uses.hpp"
 #include "libprobe/verify/site_checks.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -23,30 +23,10 @@ namespace {
 
 constexpr std::uint64_t kWord = 8;
 
-// The uses of counters in a file, with what they were found by.
-struct ReadUses {
-  std::optional<CodeRanges> ranges;
-  std::optional<FlowReader> flows;
-  GuardUses uses;
-};
-
-// Nothing where the code is not understood.
-std::optional<ReadUses> read_uses(const ElfFile& file, const ProbeFile& probes,
-                                  std::span<const GuardCounter> counters) {
-  ReadUses read;
-  read.ranges = CodeRanges::open(file);
-  if (!read.ranges) return std::nullopt;
-  std::vector<VirtAddr> addresses;
-  for (const GuardCounter& counter : counters) addresses.push_back(counter.address);
-  const auto references = find_counter_references(file, *read.ranges, addresses);
-  std::vector<VirtAddr> asked;
-  for (const Probe& probe : probes.probes) asked.push_back(probe.site);
-  for (const CounterReference& r : references.found) asked.push_back(r.code.address);
-  auto flows = FlowReader::open(file, asked);
-  if (!flows) return std::nullopt;
-  read.uses = find_guard_uses(file, *read.ranges, *flows, references, counters);
-  read.flows.emplace(std::move(*flows));
-  return read;
+// The record of what `reprobe guards` replaced; nullptr where there is none.
+const Section* guards_record(const ElfFile& file) {
+  const Section* site = file.section(kGuardsAtSite);
+  return site != nullptr ? site : file.section(kGuardsOn);
 }
 
 class GuardComparer {
@@ -107,31 +87,31 @@ class GuardComparer {
     return true;
   }
 
-  [[nodiscard]] bool is_cleared(const GuardCounter& counter) const {
+  [[nodiscard]] bool is_cleared(const CheckedCounter& counter) const {
     return cleared_.contains(counter.address.value);
   }
 
   void compare_checks() {
-    counters_ = read_counters(before_, old_probes_, {});
-    for (const GuardCounter& counter : counters_) {
+    counters_ = checked_counters(before_, old_probes_);
+    for (const CheckedCounter& counter : counters_) {
       if (!is_cleared(counter)) continue;
-      if (!counter.reason.empty()) differs("verify-code", counter.reason);
+      if (!counter.why_not.empty()) differs("verify-code", counter.why_not);
       for (const std::size_t i : counter.probes) {
         if (new_probes_.probes[i].semaphore.value != 0)
           differs("verify-probe-lost", "notes of one probe name different counters");
       }
     }
-    const auto read = read_uses(before_, old_probes_, counters_);
+    const auto read = read_counter_uses(before_, old_probes_, counters_);
     if (!read || !out_.empty()) {
       if (out_.empty()) differs("verify-code", "the original's code is not understood");
       return;
     }
-    for (const UnknownReference& unknown : read->uses.unknown) {
+    for (const UnknownUse& unknown : read->uses.unknown) {
       if (is_cleared(counters_[unknown.counter]))
         differs("verify-code", fmt::format("{:#x}: {}", unknown.at.value, unknown.what));
     }
-    for (const GuardUse& use : read->uses.uses) take(use);
-    compare_functions(*read->flows);
+    for (const CounterUse& use : read->uses.uses) take(use);
+    compare_functions(read->flows);
     for (const auto& [at, use] : uses_) {
       if (!substituted_.contains(at))
         differs("verify-code",
@@ -141,30 +121,29 @@ class GuardComparer {
   }
 
   // A use whose counters are cleared, all or none.
-  void take(const GuardUse& use) {
+  void take(const CounterUse& use) {
     const auto cleared = [&](std::size_t i) { return is_cleared(counters_[i]); };
     if (std::ranges::none_of(use.counters, cleared)) return;
     const auto same = [&](std::size_t i) {
       return counters_[i].unarmed == counters_[use.counters.front()].unarmed;
     };
-    if (!use.reason.empty() || !std::ranges::all_of(use.counters, cleared) ||
+    if (!use.why_not.empty() || !std::ranges::all_of(use.counters, cleared) ||
         !std::ranges::all_of(use.counters, same)) {
       differs("verify-code",
               fmt::format("the check at {:#x} cannot look at a site{}{}", use.code.address.value,
-                          use.reason.empty() ? "" : ": ", use.reason));
+                          use.why_not.empty() ? "" : ": ", use.why_not));
       return;
     }
     uses_.emplace(use.code.address.value, &use);
   }
 
   void compare_functions(const FlowReader& flows) {
-    const auto decoder = Decoder::open(after_.header(), false);
-    if (!decoder) return;
-    const SiteChecks checks(after_, *decoder);
+    const SiteChecks checks(after_);
+    const std::vector<ArrivingBranch> arrivals = find_arrivals(before_, after_);
     Substitutions substitutions;
     substitutions.expected = [this](VirtAddr at) { return uses_.contains(at.value); };
-    substitutions.size = [&](const CodeInstruction& original, VirtAddr now) {
-      const GuardUse& use = *uses_.at(original.address.value);
+    substitutions.size = [&](const X86Reading& original, VirtAddr now) {
+      const CounterUse& use = *uses_.at(original.address.value);
       const auto size = checks.size(use, counters_[use.counters.front()], now);
       if (size) substituted_.insert(original.address.value);
       return size;
@@ -180,7 +159,8 @@ class GuardComparer {
       const auto flow = flows.function_of(VirtAddr{at});
       if (!flow) continue;
       compared_to = flow->end();
-      ComparedCode compared = compare_code(*flow, before_, after_, site_at, site_at, substitutions);
+      ComparedCode compared =
+          compare_code(*flow, before_, after_, site_at, site_at, substitutions, arrivals);
       std::ranges::move(compared.findings, std::back_inserter(out_));
       for (const auto& [begin, end] : compared.proven)
         image_.allow(begin, Size{end.value - begin.value});
@@ -228,26 +208,32 @@ class GuardComparer {
     }
   }
 
-  // The result has no check of a cleared counter.
+  // Nothing in the result leads to a cleared counter. Its address may still be taken where nothing
+  // looks there: for a probe's operand.
   void compare_leftovers() {
-    std::vector<GuardCounter> cleared;
-    for (const GuardCounter& counter : counters_)
+    std::vector<CheckedCounter> cleared;
+    for (const CheckedCounter& counter : counters_)
       if (is_cleared(counter)) cleared.push_back(counter);
-    const auto read = read_uses(after_, new_probes_, cleared);
-    if (!read || !read->uses.uses.empty() || !read->uses.unknown.empty())
-      differs("verify-code", "the result has code that may still check a counter");
+    const auto read = read_counter_uses(after_, new_probes_, cleared);
+    if (!read) return differs("verify-code", "the result's code is not understood");
+    for (const CounterUse& use : read->uses.uses) may_check(use.code.address, "a check");
+    for (const UnknownUse& use : read->uses.unknown) may_check(use.at, use.what);
+  }
+  void may_check(VirtAddr at, const std::string& what) {
+    differs("verify-code", fmt::format("the result may still check a counter at {:#x}: {}",
+                                       at.value, what));
   }
 
   // Counters that were 0 and are 1.
   void compare_presets() {
-    for (const GuardCounter& counter : read_counters(before_, old_probes_, {})) {
+    for (const CheckedCounter& counter : checked_counters(before_, old_probes_)) {
       const auto value = [&](const ElfFile& file) -> std::optional<std::uint64_t> {
-        const ByteView bytes = file.bytes_at(counter.address, Size{kCounterSize});
-        if (bytes.size() < kCounterSize) return std::nullopt;
-        return load_uint(bytes, 0, kCounterSize, file.header().order);
+        const ByteView bytes = file.bytes_at(counter.address, Size{kCounterBytes});
+        if (bytes.size() < kCounterBytes) return std::nullopt;
+        return load_uint(bytes, 0, kCounterBytes, file.header().order);
       };
       if (value(before_) == 0 && value(after_) == 1)
-        image_.allow(counter.address, Size{kCounterSize});
+        image_.allow(counter.address, Size{kCounterBytes});
     }
   }
 
@@ -256,8 +242,8 @@ class GuardComparer {
   ProbeFile old_probes_;
   ProbeFile new_probes_;
   std::set<std::uint64_t> cleared_;  // counters that no note of the result names
-  std::vector<GuardCounter> counters_;
-  std::map<std::uint64_t, const GuardUse*> uses_;  // of cleared counters
+  std::vector<CheckedCounter> counters_;
+  std::map<std::uint64_t, const CounterUse*> uses_;  // of cleared counters
   std::set<std::uint64_t> substituted_;            // those that are proven
   std::vector<Finding> out_;
   ImageComparer image_{before_, after_, out_};

@@ -9,6 +9,7 @@
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
+#include "libprobe/verify/compare_process.hpp"
 
 namespace reprobe {
 
@@ -20,34 +21,31 @@ class ImageComparer {
 
   // verify-undo: the record in the section gives the original back.
   void compare_undo(std::string_view section);
-  // verify-segment: every old segment has its place and its bytes, one may have grown; what is new
-  // lies elsewhere.
+  // verify-segment, verify-section: every old segment and section has its place, one segment may
+  // have grown; what is new lies elsewhere.
   void compare_segments();
-  // verify-unwind: each function unwinds as it did, wherever its FDE stands now. Allows the search
+  // verify-unwind: each address unwinds as it did, wherever its FDE stands now. Allows the search
   // table's bytes.
   void compare_unwind();
   // Bytes of the original that may differ: at an address, or all of the notes.
   void allow(VirtAddr at, Size size);
   void allow(FileOffset at, Size size);
   void allow_notes();
-  // verify-bytes: all others are the same, but for headers whose meaning is compared, and symbols
-  // that follow them. To be called last.
+  // verify-bytes, and the rules of compare_process(): all others are the same, in the file and in
+  // memory, but for headers whose meaning is compared, and symbols that follow them. To be called
+  // last.
   void compare_bytes();
 
  private:
-  [[nodiscard]] Bytes texts_of(const ElfFile& file, std::uint32_t type) const;
-  [[nodiscard]] bool same_places(std::uint32_t type) const;
-  [[nodiscard]] bool in_old_headers(const Segment& segment) const;
-  void unwind_differs(VirtAddr at);
+  void allow_note(const Section& section, Range range);
   void allow_headers();
   [[nodiscard]] bool same_contents(const Section& old, const Section& now) const;
-  [[nodiscard]] bool is_new_room(std::uint64_t offset) const;
-  [[nodiscard]] std::uint64_t room_end(std::uint64_t offset) const;
 
   const ElfFile& before_;
   const ElfFile& after_;
   std::vector<Finding>& out_;
-  std::vector<Range> allowed_;
+  std::vector<Range> allowed_;  // in the file
+  ProcessClaims claims_{.bytes = {}, .room = true, .relocated = false};
 };
 
 }  // namespace reprobe

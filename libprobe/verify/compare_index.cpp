@@ -12,8 +12,9 @@
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
-#include "libprobe/verify/compare_index_segments.hpp"
+#include "libprobe/verify/compare_process.hpp"
 #include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/room_headers.hpp"
 #include "libprobe/verify/section_match.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -31,7 +32,7 @@ class IndexComparer {
 
   std::vector<Finding> run() {
     check_contents();
-    compare_index_segments(before_, after_, index_, out_);
+    compare_room_headers(before_, after_, index_, out_);
     compare_sections();
     compare_leftovers(before_, after_, match_sections(before_, after_), out_);
     compare_bytes();
@@ -121,7 +122,6 @@ class IndexComparer {
 
   void compare_bytes() {
     allow_headers();
-    allow_gap();
     for (const std::uint32_t index : moved_) allow_symbols_of(*before_.section_at(index));
     std::ranges::sort(allowed_, {}, &Range::begin);
     if (const auto found = first_difference(before_, after_, allowed_)) {
@@ -139,54 +139,14 @@ class IndexComparer {
     allow(is64 ? 32 : 28, is64 ? 16 : 8);  // e_phoff and e_shoff stand together
     allow(is64 ? 56 : 44, 2);
     allow(is64 ? 60 : 48, 2);
-    const ElfHeader& now = after_.header();
-    const std::uint64_t old_end =
-        before_.header().phoff.value + before_.header().phnum * before_.header().phentsize;
-    const std::uint64_t new_end = now.phoff.value + now.phnum * now.phentsize;
-    if (now.phoff != before_.header().phoff) return;  // the old table stays as it was
-    allow(now.phoff.value, now.phnum * now.phentsize);
-    if (new_end > old_end && !may_grow_to(old_end, new_end)) {
-      report("verify-bytes", "the program headers lie over something that has not moved");
+    ProcessClaims claims{.bytes = {}, .room = true, .relocated = false};
+    // A table that moved leaves the old one as it was.
+    if (const auto table = table_in_place(before_, after_, out_)) {
+      allowed_.push_back(*table);
+      claims.bytes.push_back(*table);
     }
-  }
-
-  // The bytes behind the table belonged to sections that moved, or were padding.
-  bool may_grow_to(std::uint64_t begin, std::uint64_t end) const {
-    const auto bytes = before_.source().slice({begin}, Size{end - begin}, "bytes");
-    if (!bytes) return false;
-    for (std::uint64_t at = begin; at < end; ++at) {
-      const auto holds = [&](const auto& s) { return in_range(at, s.offset.value, s.size.value); };
-      const bool in_moved = std::ranges::any_of(
-          moved_, [&](std::uint32_t index) { return holds(*before_.section_at(index)); });
-      const bool in_other = std::ranges::any_of(before_.sections(), [&](const Section& s) {
-        return !s.nobits() && s.type != SHT_NULL && holds(s) && !moved_.contains(s.index);
-      });
-      const std::byte byte = (*bytes)[static_cast<std::size_t>(at - begin)];
-      const bool padding = byte == std::byte{0} || byte == std::byte{'X'};
-      if (in_other || (!in_moved && !padding)) return false;
-    }
-    return true;
-  }
-
-  // Zeros that no segment and no section had.
-  void allow_gap() {
-    const std::uint64_t begin = index_.offset.value, end = begin + index_.size.value;
-    if (begin >= before_.source().size()) return;
-    const auto bytes = before_.source().slice(index_.offset, index_.size, "bytes");
-    const auto over = [&](FileOffset offset, Size size) {
-      return offset.value < end && size.value != 0 && offset.value + size.value > begin;
-    };
-    const bool claimed =
-        std::ranges::any_of(before_.segments(),
-                            [&](const Segment& s) { return over(s.offset, s.filesz); }) ||
-        std::ranges::any_of(before_.sections(), [&](const Section& s) {
-          return !s.nobits() && s.type != SHT_NULL && over(s.offset, s.size);
-        });
-    if (claimed || !bytes ||
-        !std::ranges::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; })) {
-      return report("verify-bytes", "the index lies over bytes that are not padding");
-    }
-    allowed_.push_back({begin, end});
+    for (const Range& grown : grown_ranges(before_, after_, out_)) allowed_.push_back(grown);
+    compare_process(before_, after_, std::move(claims), out_);
   }
 
   // Symbols that follow their section.

@@ -11,11 +11,11 @@
 #include "libprobe/notes/index.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
-#include "libprobe/rewrite/sled/stack_arguments.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
+#include "libprobe/verify/moved_arguments.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -57,7 +57,7 @@ class SledComparer {
     }
     for (std::size_t i = 0; i < old.size(); ++i) {
       if (old[i].note.provider != now[i].note.provider || old[i].note.name != now[i].note.name ||
-          old[i].semaphore != now[i].semaphore || old[i].verdict != now[i].verdict) {
+          old[i].semaphore != now[i].semaphore || !may_stand(old[i], now[i].site)) {
         out_.push_back(verify_finding(
             "verify-probe-lost",
             fmt::format("{}:{} is not what it was", old[i].note.provider, old[i].note.name)));
@@ -71,6 +71,14 @@ class SledComparer {
       site_of_sled_.emplace(now[i].site, old[i].site);
     }
     return true;
+  }
+
+  // Only live probes move, and to a nop. (What is said of the result's probes comes from its own
+  // record of the original, and proves nothing.)
+  [[nodiscard]] bool may_stand(const Probe& old, VirtAddr now) const {
+    if (old.site == now) return true;
+    const auto code = read_x86(after_, now);
+    return old.verdict == Verdict::live && code && code->operation == Operation::nop;
   }
 
   void compare_functions() {
@@ -94,6 +102,7 @@ class SledComparer {
     for (const Probe& probe : old_probes_.probes) {
       if (probe.verdict != Verdict::live) left_alone.insert(probe.site);
     }
+    const std::vector<ArrivingBranch> arrivals = find_arrivals(before_, after_);
     // A function is decoded once, however many sites it has.
     VirtAddr compared_to{};
     for (const VirtAddr site : sites) {
@@ -101,7 +110,7 @@ class SledComparer {
       const auto flow = flows->function_of(site);
       if (!flow) continue;
       compared_to = flow->end();
-      ComparedCode compared = compare_code(*flow, before_, after_, site_of, sled_of);
+      ComparedCode compared = compare_code(*flow, before_, after_, site_of, sled_of, {}, arrivals);
       std::ranges::move(compared.findings, std::back_inserter(out_));
       lower_.merge(compared.lower);
       for (const auto& [begin, end] : compared.proven)
@@ -124,10 +133,10 @@ class SledComparer {
     for (std::size_t i = 0; i < old_probes_.probes.size(); ++i) {
       const Probe& old = old_probes_.probes[i];
       const auto lower = lower_.find(old.site.value);
-      const auto expected =
-          correct_stack_arguments(old.note.arguments, lower == lower_.end() ? 0 : lower->second);
+      const std::int64_t by = lower == lower_.end() ? 0 : lower->second;
       const bool moved = old.site != new_probes_.probes[i].site;
-      if ((moved && lower == lower_.end()) || expected != new_probes_.probes[i].note.arguments) {
+      if ((moved && lower == lower_.end()) ||
+          !same_arguments(old.note.arguments, new_probes_.probes[i].note.arguments, by)) {
         out_.push_back(verify_finding("verify-probe-lost",
                                       fmt::format("{}:{} has other arguments than at its site",
                                                   old.note.provider, old.note.name)));

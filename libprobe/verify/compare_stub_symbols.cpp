@@ -7,7 +7,7 @@
 #include <set>
 
 #include "libprobe/notes/stapsdt.hpp"
-#include "libprobe/rewrite/sled/stub_symbols.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {

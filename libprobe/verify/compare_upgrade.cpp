@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 
@@ -15,23 +16,23 @@
 #include "libprobe/code/true_branches.hpp"
 #include "libprobe/plan/plan.hpp"
 #include "libprobe/plan/planned_source.hpp"
-#include "libprobe/rewrite/semaphore_values.hpp"
 #include "libprobe/verify/compare_dynamic.hpp"
 #include "libprobe/verify/constant_registers.hpp"
+#include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t kCallSize = 5;
-constexpr std::array<std::uint8_t, kCallSize> kNop5{0x0f, 0x1f, 0x44, 0x00, 0x00};
+// nop; nopl 0(%rax); nop: as many bytes as the call had
+constexpr std::array<std::uint8_t, 6> kNops{0x90, 0x0f, 0x1f, 0x40, 0x00, 0x90};
 constexpr unsigned kRsi = 6, kRdi = 7;
 constexpr std::uint64_t kLongestName = 4096;
 
 // What a tracer sees of a probe.
-using Seen = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
+using SeenNote = std::tuple<std::string, std::string, std::string, VirtAddr, VirtAddr>;
 
-Seen seen(const Probe& probe) {
+SeenNote seen_note(const Probe& probe) {
   return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, probe.semaphore};
 }
 
@@ -112,32 +113,39 @@ class UpgradeComparer {
   void compare_notes() {
     const LegacyProbes old = read_legacy(before_);
     // With the counter that the record says, or the one that the file proves.
-    const auto counters =
-        wanted_semaphores(before_, old.file, read_semaphores(before_, old.file), RepairChoice{});
-    std::map<Seen, std::vector<std::size_t>> known;
+    const std::vector<VirtAddr> counters = proven_counters(before_, old.file);
+    std::map<SeenNote, std::vector<std::size_t>> known;
+    std::map<VirtAddr, std::size_t> call_at;
     std::vector<bool> found(old.file.probes.size());
     for (std::size_t i = 0; i < old.file.probes.size(); ++i) {
       Probe probe = old.file.probes[i];
       if (old_.records[old.record[i]].is_call()) {
-        counters_[probe.site] = {probe.semaphore, counters[i].address};
+        counters_[probe.site] = {probe.semaphore, counters[i]};
+        call_at.emplace(probe.site, i);
         continue;
       }
-      known[seen(probe)].push_back(i);
-      if (counters[i].address == probe.semaphore) continue;
-      probe.semaphore = counters[i].address;
-      known[seen(probe)].push_back(i);
+      known[seen_note(probe)].push_back(i);
+      if (counters[i] == probe.semaphore) continue;
+      probe.semaphore = counters[i];
+      known[seen_note(probe)].push_back(i);
     }
     std::vector<const Probe*> calls;
+    std::size_t last = 0;  // notes stand in the order of the records
     for (const Probe& probe : now_.probes) {
-      std::vector<std::size_t>& same = known[seen(probe)];
-      while (!same.empty() && found[same.back()]) same.pop_back();
-      if (same.empty()) {
-        calls.push_back(&probe);
+      const std::vector<std::size_t>& same = known[seen_note(probe)];
+      const auto first = std::ranges::find_if(same, [&](std::size_t i) { return !found[i]; });
+      const auto call = call_at.find(probe.site);
+      std::size_t place = last;
+      if (first != same.end()) {
+        found[*first] = true;
+        place = *first;
       } else {
-        found[same.back()] = true;
+        calls.push_back(&probe);
+        if (call != call_at.end()) place = call->second;
       }
-      const NopKind nop = probe.facts.nop.kind;
-      const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
+      if (place < last) differs("verify-probe-added", probe, "the notes are in another order");
+      last = place;
+      const bool on_nop = probe.facts.nop.kind == NopKind::nop;
       if (probe.verdict != Verdict::live && !(probe.verdict == Verdict::ambiguous && on_nop)) {
         differs("verify-probe-added", probe,
                 fmt::format("the new note is {}", to_string(probe.verdict)));
@@ -166,8 +174,11 @@ class UpgradeComparer {
     const SyscallTargets targets(before_);
     std::optional<TrueBranches> branches;
     if (flows) branches.emplace(before_, flows->functions());
+    const auto ranges = CodeRanges::open(before_);
+    std::optional<Callees> callees;
+    if (ranges) callees.emplace(before_, *ranges);
     std::map<VirtAddr, std::string> whys;
-    for (std::size_t i = 0; flows && i < sites.size();) {
+    for (std::size_t i = 0; flows && ranges && i < sites.size();) {
       auto flow = flows->function_of(sites[i]);
       if (!flow || !flow->complete) {
         whys[sites[i++]] = "its function is not understood";
@@ -176,7 +187,7 @@ class UpgradeComparer {
       branches->keep(*flow);
       const ConstantRegisters registers(*flow);
       do {
-        whys[sites[i]] = why_no_call(*flow, registers, targets, sites[i]);
+        whys[sites[i]] = why_no_call(*flow, registers, targets, sites[i], *ranges, *callees);
         ++i;
       } while (i < sites.size() && sites[i] < flow->end());
     }
@@ -190,16 +201,18 @@ class UpgradeComparer {
 
   // The call at the site did nothing but hit the probe, or "why not"; keeps what it passed.
   std::string why_no_call(const FunctionFlow& flow, const ConstantRegisters& registers,
-                          const SyscallTargets& targets, VirtAddr site) {
+                          const SyscallTargets& targets, VirtAddr site, const CodeRanges& ranges,
+                          Callees& callees) {
     const CodeInstruction* call = flow.at(site);
-    if (call == nullptr || call->kind != InstructionKind::call || call->size.value != kCallSize ||
-        !call->target || !targets.has(*call->target)) {
-      return "there was no call of syscall()";
-    }
+    const std::uint64_t size = call == nullptr ? 0 : legacy_call_size(*call);
+    const bool calls = size != 0 && (call->target ? targets.has(*call->target)
+                                                  : targets.has_slot(*call->rip_target));
+    if (!calls) return "there was no call of syscall()";
     if (flow.target_between(site, call->end())) return "control may arrive in the call";
-    const ByteView now = after_.bytes_at(site, Size{kCallSize});
+    const ByteView now = after_.bytes_at(site, Size{size});
     const auto equal = [](std::byte a, std::uint8_t b) { return std::to_integer<int>(a) == b; };
-    if (!std::ranges::equal(now, kNop5, equal)) return "there is no nop of the call's size";
+    if (!std::ranges::equal(now, std::span(kNops).first(static_cast<std::size_t>(size)), equal))
+      return "there are no nops of the call's size";
     const auto at = static_cast<std::size_t>(call - flow.code.data());
     const auto number = registers.before(at, kRdi), magic = registers.before(at, kRdx),
                name = registers.before(at, kRsi);
@@ -207,13 +220,13 @@ class UpgradeComparer {
       return "what it passed is not known";
     const auto form = form_of_magic(*magic);
     if (!form) return "it passed none of the headers' numbers";
-    if (result_used(flow, at)) return "its result may be used";
+    if (result_used(flow, at, ranges, callees)) return "its result may be used";
     const std::string_view text = as_text(before_.bytes_at(VirtAddr{*name}, Size{kLongestName}));
     const auto end = text.find('\0');
     if (end == std::string_view::npos) return "it passed no name";
     passed_[site] = {*form, std::string(text.substr(0, end))};
     if (const auto offset = before_.offset_of(site)) {
-      elsewhere_.bytes.emplace_back(*offset, Size{kCallSize});
+      elsewhere_.bytes.emplace_back(*offset, Size{size});
     }
     return "";
   }
@@ -270,6 +283,7 @@ class UpgradeComparer {
     const auto expected = done ? ElfFile::open(source) : fail(ErrorCode::internal, "", "headers");
     if (!expected) return differs("verify-section", "the section headers cannot be compared");
     CompareOptions options = options_;
+    options.command = RewriteCommand::fix;
     options.elsewhere = &elsewhere_;
     std::ranges::move(compare(*expected, after_, options), std::back_inserter(out_));
   }

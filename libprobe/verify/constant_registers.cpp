@@ -5,7 +5,7 @@ namespace {
 
 constexpr std::size_t kLongestFunction = 200'000;  // instructions
 // Registers that a callee may change: rax, rcx, rdx, rsi, rdi, r8 to r11 (System V ABI AMD64).
-constexpr RegisterSet kCallerSaved = 0x0fc7;
+constexpr RegisterSet kLostInCalls = 0x0fc7;
 constexpr std::uint64_t kLow = 0xffffffffU;
 
 bool is_call(const CodeInstruction& code) {
@@ -67,7 +67,7 @@ ConstantRegisters::State ConstantRegisters::after(const CodeInstruction& code, S
   const RegisterSet written = code.opaque ? ~RegisterSet{0} : code.writes;
   for (unsigned reg = 0; reg < state.size(); ++reg) {
     const bool lost =
-        (written >> reg & 1) != 0 || (is_call(code) && (kCallerSaved >> reg & 1) != 0);
+        (written >> reg & 1) != 0 || (is_call(code) && (kLostInCalls >> reg & 1) != 0);
     if (lost) state[reg] = Value{};
   }
   const X86Encoding& e = code.encoding;

@@ -24,6 +24,18 @@
 #include "libprobe/verify/second_opinion_lief.hpp"
 
 namespace reprobe {
+
+#ifndef REPROBE_LIEF  // -DREPROBE_LIEF=OFF
+
+SecondOpinion second_opinion(const std::filesystem::path&, const std::filesystem::path&,
+                             const ExpectedChanges&, const SecondOpinionLimits&) {
+  return {.state = SecondOpinion::State::unavailable,
+          .detail = "reprobe was built without LIEF",
+          .differences = {}};
+}
+
+#else
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -275,5 +287,7 @@ SecondOpinion second_opinion(const std::filesystem::path& before,
   const auto status = wait_for(child);
   return opinion_of(parse_report(text), describe_end(ending, status, bounded));
 }
+
+#endif  // REPROBE_LIEF
 
 }  // namespace reprobe

@@ -13,8 +13,9 @@
 namespace reprobe {
 
 struct SecondOpinionLimits {
-  std::chrono::seconds time{60};        // 0 .. a day; 0 gives no time at all
-  Size memory{std::uint64_t{2} << 30};  // more than this process has now; not under sanitizers
+  std::chrono::seconds time{60};  // 0 .. a day; 0 gives no time at all
+  // More than this process has now; not under sanitizers.
+  Size memory{std::uint64_t{512} << 20};
 };
 
 struct SecondOpinion {
@@ -39,7 +40,7 @@ struct ExpectedChanges {
 // LIEF reads both files; header, segments, sections and their contents, symbols, dynamic entries,
 // relocations and notes must be equal but for `expected`. `differs` also where LIEF reads the file
 // before but throws at the file after; `unavailable` where it cannot read the file before, crashes
-// or meets a limit. The paths are opened in the child: /proc/self/fd/N works.
+// or meets a limit, and where reprobe was built without LIEF. The paths are opened in the child: /proc/self/fd/N works.
 [[nodiscard]] SecondOpinion second_opinion(const std::filesystem::path& before,
                                            const std::filesystem::path& after,
                                            const ExpectedChanges& expected,

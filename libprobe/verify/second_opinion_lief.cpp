@@ -1,5 +1,6 @@
 // The only file of the library that includes LIEF. It uses what LIEF 0.9 and the current releases
 // have in common: enumerations are compared as numbers because their names differ.
+#ifdef REPROBE_LIEF
 #include "libprobe/verify/second_opinion_lief.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@
 
 #include "libprobe/elf/constants.hpp"
 #include "libprobe/notes/stapsdt.hpp"
-#include "libprobe/rewrite/sled/stub_symbols.hpp"
+#include "libprobe/plan/undo.hpp"
 
 namespace reprobe {
 namespace {
@@ -441,3 +442,4 @@ std::vector<std::string> lief_differences(const std::string& before, const std::
 }
 
 }  // namespace reprobe
+#endif  // REPROBE_LIEF

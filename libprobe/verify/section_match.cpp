@@ -1,7 +1,9 @@
 #include "libprobe/verify/section_match.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"
@@ -17,6 +19,39 @@ bool gave_up_notes(const Section& old, const Section& now) {
 bool same_header(const Section& a, const Section& b) {
   return a.name == b.name && a.type == b.type && a.flags == b.flags && a.addr == b.addr &&
          a.offset == b.offset && a.size == b.size && a.addralign == b.addralign;
+}
+
+// What stands where in the result's table, by the input's numbers; sections that are gone or new
+// leave no trace.
+std::vector<std::uint32_t> old_numbers(const SectionMatch& match) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> places;
+  for (std::uint32_t old = 1; old < match.now.size(); ++old) {
+    if (match.now[old] != 0) places.emplace_back(match.now[old], old);
+  }
+  std::ranges::sort(places);
+  std::vector<std::uint32_t> numbers;
+  for (const auto& [now, old] : places) numbers.push_back(old);
+  return numbers;
+}
+
+// The one reason to exchange two headers: bcc reads no notes whose header stands in front of that
+// of .probes.
+bool exchanged_for_bcc(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
+                       std::vector<std::uint32_t> numbers) {
+  const Section* old_probes = before.section(kProbesSection);
+  const Section* new_probes = after.section(kProbesSection);
+  const auto notes = std::ranges::find(match.now, match.notes);
+  if (old_probes == nullptr || new_probes == nullptr || match.notes <= new_probes->index ||
+      notes == match.now.end()) {
+    return false;
+  }
+  const auto number = static_cast<std::uint32_t>(notes - match.now.begin());
+  const auto wrong = std::ranges::is_sorted_until(numbers);
+  if (number >= old_probes->index || wrong == numbers.end()) return false;
+  // In front of the first that is out of order stands the section that came for the notes.
+  const auto place = std::ranges::find(numbers, number);
+  std::iter_swap(place, std::prev(wrong));
+  return std::ranges::is_sorted(numbers);
 }
 
 }  // namespace
@@ -65,6 +100,16 @@ SectionMatch match_sections(const ElfFile& before, const ElfFile& after) {
   }
   if (notes != 1) match.notes = 0;
   return match;
+}
+
+std::optional<std::uint32_t> out_of_order(const ElfFile& before, const ElfFile& after,
+                                          const SectionMatch& match) {
+  const auto numbers = old_numbers(match);
+  const auto wrong = std::ranges::is_sorted_until(numbers);
+  if (wrong == numbers.end() || exchanged_for_bcc(before, after, match, numbers)) {
+    return std::nullopt;
+  }
+  return *std::prev(wrong);
 }
 
 std::vector<std::string> changed_sections(const ElfFile& before, const ElfFile& after) {

@@ -113,8 +113,8 @@ def ambiguous(name, *evidence, site=None):
                    f"{{{name}_note}}",
                    "the note may point at its probe or, by accident, at another instruction",
                    list(evidence),
-                   "link with -Wl,--emit-relocs (lld, bfd) or keep .symtab to decide; reprobe fix "
-                   "--remove-ambiguous -p PROVIDER:NAME removes it")
+                   "--objects with the inputs of the link, -Wl,--emit-relocs (lld, bfd) or .symtab decide; "
+                   "reprobe fix --remove-ambiguous -p PROVIDER:NAME removes it")
 
 
 def argument_operand(about, arguments):

@@ -29,16 +29,16 @@ OUTPUT = ["--json", "-p,--probe", "-q,--quiet", "-v,--verbose", "--color"]
 IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks", "--drop-signature",
             "--drop-verity", "FILE"]
 OPTIONS = {
-    "list": [*OUTPUT, "--deps", "--root", "FILE"],
-    "audit": [*OUTPUT, "--sarif", "--consumers", "PATH"],
+    "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
+    "audit": [*OUTPUT, "--sarif", "--consumers", "--kernel", "--objects", "--pid", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
-            "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--second-opinion"],
+            "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--undo", "--second-opinion"],
-    "guards": [*OUTPUT, *IN_PLACE, "--to", "--second-opinion"],
+    "guards": [*OUTPUT, *IN_PLACE, "--to", "--with", "--allow-exported", "--second-opinion"],
     "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
-    "verify": [*OUTPUT, "--remove-ambiguous", "--respell", "--from-debug", "--new-build-id",
-               "--second-opinion", "BEFORE", "AFTER"]}
+    "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--from-debug",
+               "--new-build-id", "--objects", "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
     for flag in ["--help", "-h"]:
         found = t.run(command, flag)
@@ -157,6 +157,7 @@ t.same("verify of the same", Result(0, VERIFIED, ""), t.run("verify", "dead", "d
 
 write("other-code", poked(GOOD, "code.two.site", 0x91))
 t.same("verify of other code", Result(1, """\
+verify-image: the loaded byte at 0x191 is another; expected 0x90, found 0x91
 verify-bytes: the byte at 0x191 is outside the notes; expected 0x90, found 0x91
 """, ""), t.run("verify", "--second-opinion=never", "good", "other-code"))
 found = t.run("verify", "good", "dead")
@@ -243,11 +244,11 @@ def conforms(what, value, shape):
 
 ARGUMENT = {"size?": int, "type?": re.compile(r"[suf]\d+\Z"), "operand": str}
 PROBE = {"provider": str, "name": str, "site": HEX, "site_offset?": HEX, "section?": str,
-         "function?": str, "function_offset?": HEX, "location": HEX, "base?": HEX,
+         "function?": str, "function_demangled?": str, "function_offset?": HEX, "location": HEX, "base?": HEX,
          "semaphore?": HEX, "semaphore_undefined?": bool, "sled_of?": HEX,
          "arguments": [ARGUMENT], "arguments_text": str, "note_offset": HEX,
          "kind?": {"nop", "nop5", "nop10", "other", "sled-nop5", "sled-nop10"},
-         "verdict": {"live", "dangling", "ambiguous", "unknown"}, "evidence": [str]}
+         "verdict": {"live", "dangling", "ambiguous", "unknown"}, "evidence": [str], "header?": str}
 LIST_SHAPE = {"schema": {"reprobe.list/1"}, "files": [{
     "path": str, "class": {32, 64}, "order": {"little", "big"}, "machine": str, "type": str,
     "build_id?": re.compile(r"[0-9a-f]{40}\Z"), "probes": [PROBE]}]}

@@ -11,10 +11,10 @@ code = "\n".join(
     path.read_text()
     for folder in ("libprobe", "tool")
     for path in sorted((source / folder).rglob("*.[ch]pp"))
-    if path.parent.name != "consumers"  # their reasons are no rules
+    if path.parent.name != "tracers"  # their reasons are no rules
 )
-PREFIX = (r"(?:note|base|verify|elf|index|semaphore|argument|site|probe|legacy)-[a-z-]+|redzone-nop5|section-order|"
-          r"build-id-short|notes-stripped|debug-file|spec-count|dangling|ambiguous|alias")
+PREFIX = (r"(?:note|base|verify|elf|index|semaphore|argument|site|probe|legacy)-[a-z-]+|redzone-nop5|nop5-fork|section-order|"
+          r"build-id-short|payload|notes-stripped|other-section|debug-file|spec-count|dangling|ambiguous|alias")
 named = set(re.findall(
     rf'(?:rule = |Rule\{{|string_view note_\w+ = |finding\(|differs\(|probe, |old, |\[at\], )\s*"({PREFIX})"', code))
 named |= set(re.findall(

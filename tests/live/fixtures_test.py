@@ -34,6 +34,7 @@ class Fixture:
     before: truth.File = None
     after: truth.File = None
     fixed: str = ""
+    mended: set = field(default_factory=set)  # rules whose repairs fix made
     failures: list = field(default_factory=list)
     counts: Counter = field(default_factory=Counter)
 
@@ -184,20 +185,25 @@ def check_verdicts(f, entry):
 
 
 def plan(reprobe, path, output, *options):
-    """Runs fix; whether it says it changed the file, and what went wrong."""
+    """Runs fix; whether it says it changed the file, the rules that it mended, and what went wrong."""
     result = run(reprobe, "fix", path, "-o", output, "--json", *options)
-    if result.returncode != 0:
-        return False, f"exit {result.returncode}: {result.stderr.strip()}"
+    if result.returncode not in (0, 4):
+        return False, set(), f"exit {result.returncode}: {result.stderr.strip()}"
     try:
-        return json.loads(result.stdout)["changed"], ""
+        document = json.loads(result.stdout)
+        # Counters that share a page with RELRO are beyond repair.
+        left = [r["reason"] for r in document["refused"] if not r["reason"].startswith("semaphore-relro-page")]
+        if left or (result.returncode == 4) != bool(document["refused"]):
+            return False, set(), f"exit {result.returncode}, refused: {left}"
+        return document["changed"], {repair["rule"] for repair in document["repairs"]}, ""
     except (ValueError, KeyError) as error:
-        return False, f"--json: {error!r}"
+        return False, set(), f"--json: {error!r}"
 
 
 def fix(reprobe, f, folder):
     """Two runs; f.fixed is the first's output, or the input where nothing was to change."""
     output = os.path.join(folder, f.path.strip("/").replace("/", "_"))
-    changed, error = plan(reprobe, f.path, output, f.second_opinion)
+    changed, f.mended, error = plan(reprobe, f.path, output, f.second_opinion)
     if error:
         f.fail(f"fix: {error}")
         return
@@ -205,7 +211,7 @@ def fix(reprobe, f, folder):
     if changed and f.fixed == f.path:
         f.fail("fix: says changed and writes nothing")
     again = output + ".again"
-    changed_again, error = plan(reprobe, f.fixed, again, f.second_opinion)
+    changed_again, _, error = plan(reprobe, f.fixed, again, f.second_opinion)
     if error or changed_again:
         f.fail(f"second fix: {error or 'changed the file again'}")
     elif os.path.exists(again) and read(again) != read(f.fixed):
@@ -256,6 +262,7 @@ def check_removed(f):
         f.fail(f"fix: {candidate} is not a note of the input, or not in its place")
         return
     gone = {note.index for note in removed}
+    outside = []
     for note in f.before.notes:
         f.counts[note.status] += 1
         f.counts["removed"] += note.index in gone
@@ -265,7 +272,11 @@ def check_removed(f):
             f.fail(f"fix: removed every note of the live site of {note}")
         if note.status == "dead" and note.index not in gone and \
                 not f.before.executable_at(note.address) and f.variant != "debug" and not f.shifted:
-            f.fail(f"fix: left the dead {note}, outside executable sections")
+            outside.append(note)
+    # Constants that share a segment with code may look like a nop: one byte in about 200 does.
+    allowed = f.counts["dead"] // 200 if "norosegment" in f.manifest["mode"] else 0
+    if len(outside) > allowed:
+        f.fail(f"fix: left {len(outside)} dead notes outside executable sections, as {outside[0]}")
     check_mass(f)
 
 
@@ -273,9 +284,11 @@ def check_mass(f):
     if f.manifest["scenario"] != "mass" or f.variant in ("debug", "adjust"):
         return
     dead = f.counts["dead"]
-    # 1,490 of 1,500. What stays lies at the two ends of the run of dead notes, where their order
-    # proves nothing; that part does not shrink with the run.
-    if f.manifest["mode"] in ("pie", "shared") and f.counts["removed"] < dead - 10:
+    # 1,470 of 1,500, 485 of 500: what stays stands on a nop, which nothing in the file proves to be
+    # none of a probe's (clang pads functions with long ones, ppc64le and s390x between calls), or at
+    # the two ends of the run of dead notes.
+    left = 15 if f.manifest["toolchain"] not in ("gcc", "clang") else 30
+    if f.manifest["mode"] in ("pie", "shared") and f.counts["removed"] < dead - left:
         f.fail(f"fix: removed {f.counts['removed']} of {dead} dead notes")
 
 
@@ -351,6 +364,15 @@ def no_dangling(f, entry):
                    f"at {finding.get('site')} is still there")
 
 
+def nothing_mended_is_left(f, entry):
+    """A repair is followed by an audit that does not find any more what it mended, nor what fix would."""
+    for finding in entry["findings"] if entry else []:
+        if finding["severity"] == "note":
+            continue
+        if finding["rule"] in f.mended or finding.get("hint", "").startswith("reprobe fix"):
+            f.fail(f"audit: {finding['rule']} is left after fix: {finding['message'][:80]}")
+
+
 def check_objects(reprobe, batch):
     listed, result = documents(reprobe, "list", [f.path for f in batch])
     audited, _ = documents(reprobe, "audit", [f.path for f in batch])
@@ -391,6 +413,7 @@ def check_batch(job):
         for note, probe in zip(f.after.notes, relisted.get(f.fixed, {}).get("probes", [])):
             f.counts["left-" + probe["verdict"]] += 1
         no_dangling(f, audited.get(f.fixed))
+        nothing_mended_is_left(f, audited.get(f.fixed))
         verified = run(reprobe, "verify", f.path, f.fixed, f.second_opinion)
         if verified.returncode:
             f.fail(f"verify: exit {verified.returncode}: "

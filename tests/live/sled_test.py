@@ -174,7 +174,8 @@ def check_program(checks, reprobe, folder, name, tracing):
                 print(stderr)
         findings = run(reprobe, "audit", "--json", out)
         new = set(rules(findings)) - set(rules(audited))
-        checks.equal(f"{what}: new findings of audit", new, set())
+        # What every nop5 is, whoever puts it there: these programs do not fork.
+        checks.equal(f"{what}: new findings of audit", new, {"nop5-fork"} if kind == "nop5" else set())
         back = run(reprobe, "sled", "--undo", out, "-o", out + ".back")
         checks.true(f"{what}: undo", back.returncode == 0, back.stderr)
         with open(out + ".back", "rb") as a, open(file, "rb") as b:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # packages_test.sh SOURCE: the build takes the dependencies' current upstream releases, by the
-# targets that their CMake configs give (LIEF::LIEF, capstone::capstone, Catch2 3's
+# targets that their CMake configs give (LIEF::LIEF, capstone::capstone, Zydis::Zydis, Catch2 3's
 # Catch2::Catch2WithMain), where they are found. The configs are stand-ins with those targets, in
 # front of what is installed; what the build makes of them is read from its own build files.
 set -uo pipefail
@@ -36,6 +36,7 @@ CONFIG
 }
 upstream LIEF LIEFConfig.cmake LIEF::LIEF
 upstream capstone capstone-config.cmake capstone::capstone
+upstream zydis zydis-config.cmake Zydis::Zydis
 upstream Catch2 Catch2Config.cmake Catch2::Catch2 Catch2::Catch2WithMain
 # Catch2's config puts the folder of its Catch.cmake on the module path; the name it defines is all
 # that a configure needs.
@@ -58,12 +59,12 @@ links_only_upstream() {  # links_only_upstream FILE NAME: not the installed one 
 }
 
 expect "configure" cmake -G Ninja -S "$source" -B build -DCMAKE_PREFIX_PATH="$directory/upstream"
-for pair in LIEF:LIEF capstone:capstone; do
-  package=${pair%:*} name=${pair#*:}
+for triple in LIEF:LIEF:probe_verify capstone:capstone:probe_base zydis:Zydis:probe_verify; do
+  IFS=: read -r package name library <<<"$triple"
   expect "reprobe links upstream's $package" links reprobe "upstream/lib/lib$name.so"
   expect "and not the installed one" links_only_upstream reprobe "$name"
-  expect "libprobe compiles with upstream's $package" \
-    compiles_with CMakeFiles/libprobe.dir "$name"
+  expect "$library compiles with upstream's $package" \
+    compiles_with "CMakeFiles/$library.dir" "$name"
 done
 expect "the unit tests link Catch2 3 with its main" \
   links unit_tests upstream/lib/libCatch2WithMain.so
@@ -72,6 +73,12 @@ rm -rf build
 expect "configure without them" cmake -G Ninja -S "$source" -B build
 expect "reprobe links the installed LIEF" links reprobe libLIEF
 expect "reprobe links the installed Capstone" links reprobe libcapstone
+expect "reprobe links the installed Zydis" links reprobe libZydis
+
+rm -rf build
+expect "configure without LIEF" cmake -G Ninja -S "$source" -B build -DREPROBE_LIEF=OFF
+links_no_lief() { ! links reprobe LIEF; }
+expect "reprobe links no LIEF then" links_no_lief
 
 echo "$failures checks failed"
 [ "$failures" -eq 0 ]

@@ -71,13 +71,13 @@ TEST_CASE("counters without notes", "[audit]") {
     CHECK(file.found() == Lines{"warning notes-stripped"});
   }
   SECTION("others are there: perhaps there never were any") {
-    CHECK(file.found() == Lines{"note notes-stripped"});
+    CHECK(file.found() == Lines{"warning notes-stripped"});
   }
   SECTION("a symbol of a counter's size") {
     file.counters = ".data1";
     file.symbols = {
         {.name = "p_one_semaphore", .value = kCounters, .size = 2, .type = STT_OBJECT, .shndx = 3}};
-    CHECK(file.found() == Lines{"note notes-stripped"});
+    CHECK(file.found() == Lines{"warning notes-stripped"});
     file.symbols[0].size = 32;  // a sem_t
     CHECK(file.found() == Lines{});
   }

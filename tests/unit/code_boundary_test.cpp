@@ -90,6 +90,13 @@ TEST_CASE("what makes a nop after a jump look like a probe") {
     //   0: mov; 2: mov; 4: ret; 5: mov; 7: nop; 8: ret
     CHECK(Code(hex("89c0 89c0 c3 90 90 90 c3")).map() == "YnYnYYYYY");
   }
+  SECTION("a loop's head behind it is aligned") {
+    //   0: mov; 2: nop (6 bytes); 8: dec %edi; a: jne 8b; c: ret
+    const Code code(hex("89c0 660f1f440000 ffcf 75fc c3"));
+    CHECK(code.at(0x1002).before_aligned_target);
+    CHECK_FALSE(code.at(0x1000).before_aligned_target);
+    CHECK_FALSE(Code(hex("89c0 0f1f440000 ffcf 75fc c3")).at(0x1002).before_aligned_target);
+  }
   SECTION("the target behind it is not aligned") {
     //   0: je 7f; 2: mov; 4: jmp 7f; 6: nop; 7: ret
     CHECK(Code(hex("7405 89c0 eb01 90 c3")).map() == "YnYnYnYY");
@@ -107,11 +114,11 @@ TEST_CASE("nothing looks like padding where control may come from elsewhere") {
   REQUIRE(Code(padded).map() == "YnYnYnPPY");
   SECTION("an indirect jump") {
     CHECK(Code(padded + hex("ffe0")).map() == "Y?Y?Y?YYYY?");
-    CHECK(Code(padded + hex("ffd0")).map() == "YnYnYnPPYYn");  // a call comes back
+    CHECK(Code(padded + hex("ffd0")).map() == "YnYnYnPPYY?");  // a call comes back
   }
   SECTION("a jump to other code: a cold part may jump back") {
-    CHECK(Code(padded + hex("0f8500100000")).map() == "YnYnYnYYYYnnnnn");
-    CHECK(Code(padded + hex("e800100000")).map() == "YnYnYnPPYYnnnn");
+    CHECK(Code(padded + hex("0f8500100000")).map() == "YnYnYnYYYY?????");
+    CHECK(Code(padded + hex("e800100000")).map() == "YnYnYnPPYY????");
   }
   SECTION("landing pads") {
     Code code(padded);
@@ -135,6 +142,26 @@ TEST_CASE("bytes that are no instruction: known before them, unknown behind") {
   CHECK(code.map() == "Y?Y??");
   CHECK(code.at(0x1004).detail == "no instruction at 0x1003");
   CHECK(code.at(0x1001).detail == "no instruction at 0x1003");
+}
+
+TEST_CASE("what is inside another instruction only if nothing else stands there") {
+  //   0: ret; 1: mov $1,%eax; 6: ret
+  const Bytes behind = hex("c3 b801000000 c3");
+  SECTION("behind a return data may stand") {
+    CHECK(Code(behind).map() == "YY????Y");
+    CHECK(Code(behind).at(0x1003).detail ==
+          "inside mov at 0x1001 (5 bytes), but nothing branches there");
+  }
+  SECTION("a branch goes there") {
+    //   0: je 3f; 2: ret; 3: mov; 8: ret
+    CHECK(Code(hex("7401 c3 b801000000 c3")).map() == "YnYYnnnnY");
+  }
+  SECTION("a function whose end is a guess may be data further on") {
+    Code code(hex("b801000000 c3"));
+    CHECK(code.map() == "YnnnnY");
+    code.function.size_guessed = true;
+    CHECK(code.map() == "Y????Y");
+  }
 }
 
 TEST_CASE("a function that ends inside its last instruction") {

@@ -229,7 +229,7 @@ TEST_CASE("two notes at one address: BOLT moves the last") {
 TEST_CASE("a dangling note inside a function ends BOLT") {
   ProgramBuilder program;
   program.code = bytes_of({0x90, 0x90, 0x89, 0xc8, 0xc3});
-  program.probes = {note(0x1000, "a"), note(0x1002, "gone"), note(0x4, "far")};
+  program.probes = {note(0x1000, "a"), note(0x1003, "gone"), note(0x4, "far")};
   const Judged file = program.judge();
   REQUIRE(file.probes.probes[1].verdict == Verdict::dangling);
   CHECK(file.failures("bolt", 0) == "attach:not-a-nop");

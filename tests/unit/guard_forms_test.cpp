@@ -32,15 +32,20 @@ TEST_CASE("guard forms: what looks at the site does so with the same operand") {
   const std::vector<Case> cases{
       {"66 83 3d f8 1f 00 00 00", CheckForm::compare, "66 80 3d 00 10 00 00 90"},
       {"66 41 83 3c 24 00", CheckForm::compare, "66 41 80 3c 24 90"},
-      {"0f b7 05 f8 1f 00 00", CheckForm::load, "0f b6 05 00 10 00 00 66 8d 80 70 ff ff ff"},
+      {"f6 05 f9 1f 00 00 01", CheckForm::bit, "80 3d 00 10 00 00 90"},
+      {"f6 03 01", CheckForm::bit, "80 3b 90"},
+      {"0f b7 05 f8 1f 00 00", CheckForm::load, "80 3d 00 10 00 00 90 0f 95 c0 0f b6 c0"},
       {"44 0f b7 25 f8 1f 00 00", CheckForm::load,
-       "44 0f b6 25 00 10 00 00 66 45 8d a4 24 70 ff ff ff"},
-      {"48 0f b7 0d f8 1f 00 00", CheckForm::load, "48 0f b6 0d 00 10 00 00 66 8d 89 70 ff ff ff"},
-      {"66 8b 15 f8 1f 00 00", CheckForm::load, "66 0f b6 15 00 10 00 00 66 8d 92 70 ff ff ff"},
+       "40 80 3d 00 10 00 00 90 41 0f 95 c4 45 0f b6 e4"},
+      {"48 0f b7 0d f8 1f 00 00", CheckForm::load, "48 80 3d 00 10 00 00 90 0f 95 c1 0f b6 c9"},
+      {"66 8b 15 f8 1f 00 00", CheckForm::load, "66 80 3d 00 10 00 00 90 0f 95 c2 66 0f b6 d2"},
       {"66 44 8b 0d f8 1f 00 00", CheckForm::load,
-       "66 44 0f b6 0d 00 10 00 00 66 45 8d 89 70 ff ff ff"},
-      {"0f b7 00", CheckForm::load, "0f b6 00 66 8d 80 70 ff ff ff"},
-      {"45 0f b7 6d 00", CheckForm::load, "45 0f b6 6d 00 66 45 8d ad 70 ff ff ff"},
+       "66 40 80 3d 00 10 00 00 90 41 0f 95 c1 66 45 0f b6 c9"},
+      {"0f b6 05 f8 1f 00 00", CheckForm::load, "80 3d 00 10 00 00 90 0f 95 c0 0f b6 c0"},
+      {"0f b7 00", CheckForm::load, "80 38 90 0f 95 c0 0f b6 c0"},
+      {"0f b7 30", CheckForm::load, "80 38 90 40 0f 95 c6 40 0f b6 f6"},
+      {"45 0f b7 6d 00", CheckForm::load, "41 80 7d 00 90 41 0f 95 c5 45 0f b6 ed"},
+      {"41 0f b7 04 24", CheckForm::load, "41 80 3c 24 90 0f 95 c0 0f b6 c0"},
       {"66 0b 03", CheckForm::merge, "66 80 3b 90 74 04 66 83 c8 01 66 85 c0"},
       {"66 45 0b 4d 00", CheckForm::merge, "66 41 80 7d 00 90 74 05 66 41 83 c9 01 66 45 85 c9"},
       {"66 44 0b 0d f8 1f 00 00", CheckForm::merge,
@@ -77,7 +82,33 @@ TEST_CASE("guard forms: the byte of the five-byte nop") {
   CHECK(look_at_site(decoded(check), check, {0x0f, {}}, VirtAddr{0}).value() == hex("66 80 38 0f"));
   const Bytes load = hex("0f b7 00");
   CHECK(look_at_site(decoded(load), load, {0x0f, {}}, VirtAddr{0}).value() ==
-        hex("0f b6 00 66 8d 80 f1 ff ff ff"));
+        hex("80 38 0f 0f 95 c0 0f b6 c0"));
+}
+
+TEST_CASE("guard forms: where flags are read behind the check") {
+  const auto looks = [](const char* check, std::vector<VirtAddr> others = {}) {
+    const Bytes bytes = hex(check);
+    const SiteByte site{0x90, {}, true, std::move(others)};
+    return look_at_site(decoded(bytes), bytes, site, VirtAddr{0x4000});
+  };
+  // movzbl (%rax),%eax; xchg %rcx,%rax; lea -0x90(%rcx),%ecx; jrcxz; mov $1,%ecx; xchg %rcx,%rax
+  CHECK(looks("0f b7 00").value() ==
+        hex("0f b6 00 48 87 c8 8d 89 70 ff ff ff e3 05 b9 01 00 00 00 48 87 c8"));
+  CHECK(looks("44 0f b7 20").value() ==
+        hex("44 0f b6 20 49 87 cc 8d 89 70 ff ff ff e3 05 b9 01 00 00 00 49 87 cc"));
+  CHECK(looks("0f b7 08").value() == hex("0f b6 08 8d 89 70 ff ff ff e3 05 b9 01 00 00 00"));
+  // cmpb; jne 1f; cmpq $-1,%rsp; jmp 2f; 1: cmpb %al,%al; 2:
+  CHECK(looks("66 83 38 01").value() == hex("66 80 38 90 75 06 48 83 fc ff eb 02 38 c0"));
+  // The upper bits of the register stay, or there are several sites.
+  CHECK_FALSE(looks("66 8b 00"));
+  CHECK_FALSE(looks("0f b7 00", {VirtAddr{0x5000}}));
+}
+
+TEST_CASE("guard forms: several sites") {
+  const Bytes check = hex("66 83 38 00");
+  const SiteByte site{0x90, {}, false, {VirtAddr{0x5000}, VirtAddr{0x6000}}};
+  CHECK(look_at_site(decoded(check), check, site, VirtAddr{0x4000}).value() ==
+        hex("66 80 38 90 75 10 80 3d f3 0f 00 00 90 75 07 80 3d ea 1f 00 00 90"));
 }
 
 TEST_CASE("guard forms: absolute operands") {
@@ -88,7 +119,7 @@ TEST_CASE("guard forms: absolute operands") {
         hex("66 80 3c 25 36 11 40 00 90"));
   const Bytes load = hex("0f b7 04 25 10 40 40 00");
   CHECK(look_at_site(decoded(load), load, site, VirtAddr{0}).value() ==
-        hex("0f b6 04 25 36 11 40 00 66 8d 80 70 ff ff ff"));
+        hex("80 3c 25 36 11 40 00 90 0f 95 c0 0f b6 c0"));
   // It is sign-extended, and is no address above 2 GiB.
   CHECK_FALSE(look_at_site(decoded(load), load, {0x90, VirtAddr{0x80000000}}, VirtAddr{0}));
 }
@@ -101,7 +132,8 @@ TEST_CASE("guard forms: other instructions are none") {
            "66 83 0d 00 10 00 00 00",     // orw $0,m16
            "66 81 3d 00 10 00 00 00 00",  // cmpw $0,m16 with a long immediate
            "0f bf 05 00 10 00 00",        // movswl m16,%eax
-           "0f b6 05 00 10 00 00",        // movzbl m8,%eax
+           "66 0f b6 05 00 10 00 00",     // movzbw m8,%ax
+           "f6 05 00 10 00 00 02",        // testb $2,m8
            "66 39 05 00 10 00 00",        // cmpw %ax,m16
            "66 3b 05 00 10 00 00",        // cmpw m16,%ax
            "66 89 05 00 10 00 00",        // movw %ax,m16

@@ -119,9 +119,9 @@ TEST_CASE("guards: a load jumps to a stub") {
   CHECK(Bytes(jump.begin() + 5, jump.end()) == hex("cc cc 66 85 c0 74 01 90 c3"));
   const auto stub = kText + 5 + load_uint(jump, 1, 4, std::endian::little);
   const Bytes code = code_at(all, stub, 19);
-  CHECK(Bytes(code.begin(), code.begin() + 3) == hex("0f b6 05"));
-  CHECK(stub + 7 + load_uint(code, 3, 4, std::endian::little) == 0x100c + (1ULL << 32));
-  CHECK(Bytes(code.begin() + 7, code.begin() + 15) == hex("66 8d 80 70 ff ff ff e9"));
+  CHECK(Bytes(code.begin(), code.begin() + 2) == hex("80 3d"));
+  CHECK(stub + 7 + load_uint(code, 2, 4, std::endian::little) == 0x100c + (1ULL << 32));
+  CHECK(Bytes(code.begin() + 6, code.begin() + 14) == hex("90 0f 95 c0 0f b6 c0 e9"));
   CHECK(verify(all.before, all.after).empty());
   check_restores(all, kGuardsAtSite);
 }
@@ -169,9 +169,24 @@ TEST_CASE("guards: what is not understood is refused") {
   check_refused(
       program("48 8d 35 f9 1f 00 00 66 83 3e 00 48 89 f3 48 89 1d eb 2f 00 00 90 c3", 0x1015),
       "the counter's address is used for more than checks");
-  // lea to %rdi; call: it is an argument
-  check_refused(program("48 8d 3d f9 1f 00 00 e8 00 00 00 00 90 c3", 0x100c),
-                "the counter's address is passed on");
+  // lea to %rdi; call *%rax: it may be an argument
+  check_refused(program("48 8d 3d f9 1f 00 00 ff d0 90 c3", 0x1009),
+                "the counter's address may be passed on");
+  // lea to %rsi; cmpw; call of a function that reads %rsi: mov %rsi,%rax; ret
+  check_refused(
+      program("48 8d 35 f9 1f 00 00 66 83 3e 00 e8 02 00 00 00 90 c3 48 89 f0 c3", 0x1010),
+      "the counter's address may be passed on");
+  // lea to %rax; cmpw; ret: it may be the result
+  check_refused(program("48 8d 05 f9 1f 00 00 66 83 38 00 90 c3", 0x100b),
+                "the counter's address may be passed on");
+  // lea to %rcx; cmpw; call *%rbx; cmpw $0,(%rcx): nobody knows what is in %rcx then
+  check_refused(program("48 8d 0d f9 1f 00 00 66 83 39 00 ff d3 66 83 39 00 90 c3", 0x1011),
+                "a check through a register that a call may have overwritten");
+  // test %edi,%edi; je 1f; lea; cmpw; sete %al; jmp 2f; 1: mov %rdi,%rsi; 2: mov (%rsi),%rax; nop
+  check_refused(
+      program("85 ff 74 10 48 8d 35 f5 1f 00 00 66 83 3e 00 0f 94 c0 eb 03 48 89 fe 48 8b 06 90 c3",
+              0x101a),
+      "the counter's address is used for more than checks");
   // test %edi,%edi; je 1f; lea 0x3000(%rip),%rsi; 1: cmpw $0,(%rsi); je 2f; nop; 2: ret
   check_refused(program("85 ff 74 07 48 8d 35 f5 1f 00 00 66 83 3e 00 74 01 90 c3", 0x1011),
                 "the register may hold another address");
@@ -201,24 +216,28 @@ TEST_CASE("guards: what becomes of an address that no check needs any more") {
                0x1019},
           // overwritten: xor %esi,%esi; mov %esi,%eax; nop; ret
           Case{"48 8d 35 f9 1f 00 00 66 83 3e 00 0f 94 c0 31 f6 89 f0 90 c3", 0x1012},
-          // read for another value that another path leaves there: test %edi,%edi; je 1f;
-          // lea; cmpw; sete %al; jmp 2f; 1: mov %rdi,%rsi; 2: mov %rsi,%rax; nop; ret
+          // kept in a register that the ABI lets the callee clobber, over a call of one that does
+          // not: call 1f; cmpw $0,(%rsi); je 1f; nop; 1: ret
+          Case{"48 8d 35 f9 1f 00 00 66 83 3e 00 e8 07 00 00 00 66 83 3e 00 74 01 90 c3", 0x1016},
+          // through a word of the frame: je 1f; mov %rsi,(%rsp); call 1f; mov (%rsp),%rsi;
+          // cmpw $0,(%rsi); je 1f; nop; 1: ret
           Case{
-              "85 ff 74 10 48 8d 35 f5 1f 00 00 66 83 3e 00 0f 94 c0 eb 03 48 89 fe 48 8b 06 90 c3",
-              0x101a},
+              "48 8d 35 f9 1f 00 00 66 83 3e 00 74 14 48 89 34 24 e8 0b 00 00 00 48 8b 34 24 66 83 "
+              "3e 00 74 01 90 c3",
+              0x1020},
       }) {
     CAPTURE(c.code);
     const Rewritten all = rewrite(program(c.code, c.site));
     REQUIRE(reasons(all).empty());
     CHECK(verify(all.before, all.after).empty());
   }
-  // A check through the word of the frame: je 1f; mov %rsi,(%rsp); call 1f; mov (%rsp),%rsi;
-  // cmpw $0,(%rsi); je 1f; nop; 1: ret
+  // Through a word of the frame of which an address is taken: mov %rsi,-16(%rsp);
+  // lea -32(%rsp),%rdi; mov %rdi,0x4000(%rip); mov -16(%rsp),%rsi; cmpw; je; nop; ret
   check_refused(
-      program("48 8d 35 f9 1f 00 00 66 83 3e 00 74 14 48 89 34 24 e8 0b 00 00 00 48 8b 34 "
-              "24 66 83 3e 00 74 01 90 c3",
-              0x1020),
-      "a check through an address kept in memory");
+      program("48 8d 35 f9 1f 00 00 48 89 74 24 f0 48 8d 7c 24 e0 48 89 3d e8 2f 00 00 48 "
+              "8b 74 24 f0 66 83 3e 00 74 01 90 c3",
+              0x1023),
+      "kept in memory: an address of the frame is taken");
 }
 
 TEST_CASE("guards: one use that is not understood keeps all others of the counter") {

@@ -326,13 +326,21 @@ class CounterScan {
         return add(code, *counter, CounterReference::How::immediate);
     }
     for (const std::uint64_t got : got_) {
-      const auto counter = counter_in(VirtAddr{got + value}, 1);
-      if (wide && counter) unknown(*counter, code.address, "its distance from the GOT is taken");
+      if (!wide) break;
+      const VirtAddr target{got + value};
+      const auto slot = slots_.find(target.value);
+      if (slot != slots_.end()) unknown(slot->second, code.address, "its slot's distance is taken");
+      const auto counter = counter_in(target, 1);
+      if (counter && counters_[*counter] == target) {
+        out_.found.push_back({code, *counter, CounterReference::How::distance, VirtAddr{got}});
+      } else if (counter) {
+        unknown(*counter, code.address, "its distance from the GOT is taken");
+      }
     }
   }
 
   void add(const CodeInstruction& code, std::size_t counter, CounterReference::How how) {
-    out_.found.push_back({code, counter, how});
+    out_.found.push_back({code, counter, how, {}});
   }
 
   const ElfFile& file_;

@@ -17,7 +17,9 @@ struct CounterReference {
   CodeInstruction code;
   std::size_t counter{};  // index in the addresses that were asked for
   // What the operand does with it. `memory`: the operand lies at the counter, or overlaps it.
-  enum class How { memory, address, slot, immediate } how{};
+  // `distance`: movabs of its distance from the GOT, `got` (the large code model).
+  enum class How { memory, address, slot, immediate, distance } how{};
+  VirtAddr got{};
 };
 
 // Something else that holds or may hold the address: nothing is known of what is done with it.

@@ -15,7 +15,35 @@ bool is_readable(const ElfFile& file, VirtAddr site) {
   return segment != nullptr && (segment->flags & PF_R) != 0;
 }
 
-// Sets site and unarmed, or gives why not.
+// More sites than this are not looked at by one check.
+constexpr std::size_t kMostSites = 16;
+
+// Does the site's first byte alone show whether it is armed?
+bool is_plain_nop(const Probe& probe, std::uint8_t unarmed) {
+  const NopKind kind = probe.facts.nop.kind;
+  return (unarmed == kNopByte && kind == NopKind::nop) ||
+         (unarmed == kNop5Byte && kind == NopKind::nop5);
+}
+
+// The other sites, none where one of them is not as the first.
+std::vector<VirtAddr> other_sites(const ElfFile& file, const ProbeFile& probes,
+                                  const GuardCounter& counter) {
+  std::vector<VirtAddr> others;
+  for (const std::size_t i : counter.probes) {
+    const Probe& probe = probes.probes[i];
+    const ByteView bytes = file.bytes_at(probe.site, Size{1});
+    const bool same = !bytes.empty() && is_readable(file, probe.site) &&
+                      std::to_integer<std::uint8_t>(bytes[0]) == counter.unarmed &&
+                      is_plain_nop(probe, counter.unarmed);
+    if (!same) return {};
+    if (probe.site != counter.site) others.push_back(probe.site);
+  }
+  std::ranges::sort(others);
+  others.erase(std::unique(others.begin(), others.end()), others.end());
+  return others.size() < kMostSites ? others : std::vector<VirtAddr>{};
+}
+
+// Sets site, unarmed and others, or gives why not.
 std::string look_at(const ElfFile& file, const ProbeFile& probes, GuardCounter& counter) {
   const Probe& first = probes.probes[counter.probes.front()];
   for (const std::size_t i : counter.probes) {
@@ -29,9 +57,8 @@ std::string look_at(const ElfFile& file, const ProbeFile& probes, GuardCounter& 
   const ByteView bytes = file.bytes_at(first.site, Size{1});
   if (bytes.empty() || !is_readable(file, first.site)) return "the site cannot be read";
   counter.unarmed = std::to_integer<std::uint8_t>(bytes[0]);
-  const NopKind kind = first.facts.nop.kind;
-  if (counter.unarmed == kNopByte && kind == NopKind::nop) return "";
-  if (counter.unarmed == kNop5Byte && kind == NopKind::nop5) return "";
+  counter.others = other_sites(file, probes, counter);
+  if (is_plain_nop(first, counter.unarmed)) return "";
   // libbpf attaches to the long nop behind the first byte (usdt.c): that byte then stays.
   if (counter.unarmed == kNopByte) return "a tracer may arm the nop behind the site's first byte";
   return "the site is no nop that a probe has";

@@ -18,6 +18,8 @@ struct GuardCounter {
   // Of the first note: what the checks look at, and its byte while nobody traces.
   VirtAddr site;
   std::uint8_t unarmed{};
+  // The sites of the other notes, ascending, where a check may look at all of them.
+  std::vector<VirtAddr> others;
   // Why the checks cannot look there, in stable words; "" where they can.
   std::string reason;
 };

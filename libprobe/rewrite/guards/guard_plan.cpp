@@ -67,7 +67,7 @@ class FunctionGuards {
     for (const auto& [address, i] : by_address_)
       if (wants_stub(i) && uses_[i].code.size.value >= kJumpSize) replace_alone(i);
     for (const auto& [address, i] : by_address_)
-      if (!is_covered(i) && uses_[i].reason.empty() && fits_in_place(uses_[i].form))
+      if (!is_covered(i) && uses_[i].reason.empty() && fits_in_place(uses_[i]))
         out_.in_place.push_back(i);
   }
 
@@ -76,7 +76,7 @@ class FunctionGuards {
     return !taken_.is_free(uses_[i].code.address, uses_[i].code.end());
   }
   [[nodiscard]] bool wants_stub(std::size_t i) const {
-    return uses_[i].reason.empty() && !fits_in_place(uses_[i].form) && !is_covered(i);
+    return uses_[i].reason.empty() && !fits_in_place(uses_[i]) && !is_covered(i);
   }
 
   // The instruction is long enough for the jump: nothing else moves.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/semaphore.hpp"
@@ -80,11 +81,44 @@ class SiteGuards {
     std::ranges::sort(sites_);
     const auto flows = FlowReader::open(file_, asked);
     if (!flows) return tl::unexpected(flows.error());
-    uses_ = find_guard_uses(file_, ranges_, *flows, references, counters_);
-    plan_ = plan_guard_code(
-        file_, *flows, uses_.uses, sites_, bytes_of(),
-        [this](const std::vector<StubPiece>& pieces) { return unwind_.check(pieces).has_value(); });
+    const GuardUses found = find_guard_uses(file_, ranges_, *flows, references, counters_);
+    constexpr unsigned kMostRounds = 3;
+    for (unsigned round = 1; round <= kMostRounds; ++round) {
+      uses_ = found;
+      for (GuardUse& use : uses_.uses) use.every_site = looks_at_every_site(use);
+      plan_ = plan_guard_code(file_, *flows, uses_.uses, sites_, bytes_of(),
+                              [this](const std::vector<StubPiece>& pieces) {
+                                return unwind_.check(pieces).has_value();
+                              });
+      const std::set<std::size_t> lacking = lacking_room(found);
+      if (lacking.empty()) break;
+      // Those that look at the first site alone may need other room: the last round takes none.
+      const bool all = round + 1 == kMostRounds;
+      for (std::size_t i = 0; i < counters_.size(); ++i)
+        if (all || lacking.contains(i)) counters_[i].others.clear();
+    }
     return {};
+  }
+
+  [[nodiscard]] bool looks_at_every_site(const GuardUse& use) const {
+    return use.form != GuardForm::address && use.counters.size() == 1 &&
+           !counters_[use.counters.front()].others.empty();
+  }
+
+  // All checks of a probe look at all of its sites, or all at the first. The counters that were
+  // planned with all and have a check that cannot.
+  [[nodiscard]] std::set<std::size_t> lacking_room(const GuardUses& found) const {
+    std::set<std::size_t> lacking;
+    for (std::size_t i = 0; i < uses_.uses.size(); ++i) {
+      const GuardUse& use = uses_.uses[i];
+      const bool fails = found.uses[i].reason.empty() && !use.reason.empty();
+      const bool shared = use.form != GuardForm::address && !use.every_site;
+      const bool no_chain = use.form == GuardForm::load && use.flags_live;
+      if (!fails && !shared && !no_chain) continue;
+      for (const std::size_t counter : use.counters)
+        if (!counters_[counter].others.empty()) lacking.insert(counter);
+    }
+    return lacking;
   }
 
   // A use may look at one of several counters: their sites differ, so that a register decides.
@@ -92,9 +126,13 @@ class SiteGuards {
     return [this](const GuardUse& use, VirtAddr at) -> Result<Bytes> {
       const GuardCounter& counter = counters_[use.counters.front()];
       const ByteView bytes = file_.bytes_at(use.code.address, use.code.size);
-      if (use.form == GuardForm::address) return with_address(use.code, bytes, at, counter.site);
-      SiteByte site{counter.unarmed, {}};
+      if (use.form == GuardForm::address) {
+        const std::uint64_t got = use.got.value_or(VirtAddr{}).value;
+        return with_address(use.code, bytes, at, VirtAddr{counter.site.value - got});
+      }
+      SiteByte site{counter.unarmed, {}, use.flags_live, {}};
       if (!use.through_register) site.site = counter.site;
+      if (use.every_site) site.others = counter.others;
       return look_at_site(use.code, bytes, site, at);
     };
   }
@@ -344,8 +382,15 @@ Result<GuardsResult> plan_guards(const ElfFile& file, const ProbeFile& probes,
   if (probes.debug_file)
     return refuse("the code is not in this file", "run reprobe guards on the program itself");
   std::vector<GuardCounter> counters = read_counters(file, probes, options.selected);
-  return options.to == GuardsTo::site ? plan_site(file, probes, std::move(counters))
-                                      : plan_on(file, probes, std::move(counters));
+  if (options.to == GuardsTo::site) refuse_exported(file, options.exported, counters);
+  auto result = options.to == GuardsTo::site ? plan_site(file, probes, std::move(counters))
+                                             : plan_on(file, probes, std::move(counters));
+  if (!result || !result->plan.empty()) return result;
+  // As fix and sled do: an index that does not say what the notes say is renewed all the same.
+  auto index = renew_index(result->plan, file);
+  if (!index) return tl::unexpected(index.error());
+  result->index = std::move(*index);
+  return result;
 }
 
 }  // namespace reprobe

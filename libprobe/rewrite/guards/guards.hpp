@@ -11,6 +11,7 @@
 #include "libprobe/plan/plan.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/rewrite/guards/counters.hpp"
+#include "libprobe/rewrite/guards/exported.hpp"
 #include "libprobe/rewrite/guards/uses.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
 
@@ -21,6 +22,7 @@ enum class GuardsTo { site, on };
 struct GuardsOptions {
   GuardsTo to{GuardsTo::site};
   std::function<bool(const Probe&)> selected;  // all where it is empty
+  ExportedCounters exported;                   // of GuardsTo::site
 };
 
 // One check, or with --to on one counter.

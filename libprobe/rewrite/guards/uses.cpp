@@ -5,9 +5,10 @@
 #include <set>
 
 #include "libprobe/code/flag_use.hpp"
+#include "libprobe/code/true_branches.hpp"
 #include "libprobe/code/value_origin.hpp"
+#include "libprobe/rewrite/guards/address_walk.hpp"
 #include "libprobe/rewrite/guards/check_forms.hpp"
-#include "libprobe/rewrite/guards/pointer_walk.hpp"
 
 namespace reprobe {
 
@@ -15,6 +16,8 @@ const char* to_string(GuardForm form) {
   switch (form) {
     case GuardForm::compare:
       return "compare";
+    case GuardForm::bit:
+      return "bit";
     case GuardForm::below:
       return "below";
     case GuardForm::load:
@@ -38,10 +41,11 @@ constexpr std::uint64_t kMostPasses = 4, kFewestSteps = std::uint64_t{1} << 20;
 class FunctionUses {
  public:
   // `references`: those in the function.
-  FunctionUses(const CodeRanges& ranges, const FunctionFlow& flow,
+  FunctionUses(const CodeRanges& ranges, const FunctionFlow& flow, Callees& callees,
                std::span<const CounterReference> references, std::span<const GuardCounter> counters,
                std::uint64_t& steps, GuardUses& out)
       : ranges_(ranges),
+        callees_(callees),
         flow_(flow),
         references_(references),
         counters_(counters),
@@ -52,9 +56,6 @@ class FunctionUses {
         out_(out) {}
 
   void run() {
-    for (const CounterReference& reference : references_) {
-      if (reference.how != How::memory) taken_.insert(reference.code.address.value);
-    }
     for (const CounterReference& reference : references_) {
       if (flow_.at(reference.code.address) == nullptr) {
         unknown(reference, "code that is not understood");
@@ -77,6 +78,8 @@ class FunctionUses {
     switch (*check_form(code)) {
       case CheckForm::compare:
         return GuardForm::compare;
+      case CheckForm::bit:
+        return GuardForm::bit;
       case CheckForm::below:
         return GuardForm::below;
       case CheckForm::load:
@@ -93,53 +96,80 @@ class FunctionUses {
         code.rip_target.value_or(VirtAddr{static_cast<std::uint64_t>(code.memory->displacement)});
     if (!check_form(code) || operand != counters_[reference.counter].address)
       return unknown(reference, "an instruction that is not understood");
-    keep({code, flow_.function.start, form_of(code), false, {reference.counter}, why_kept(code)});
+    keep(check(code, false, {reference.counter}));
   }
 
   void add_address(const CounterReference& reference) {
     const CodeInstruction& code = reference.code;
     const auto reg = address_register(code);
     if (!reg) return unknown(reference, "an instruction that is not understood");
-    const PointerUses uses = follow_pointer(
-        ranges_, flow_,
-        {&code, *reg, counters_[reference.counter].sites,
-         [this](const CodeInstruction& at, unsigned r) { return may_hold_another(at, r); },
-         &steps_});
+    const bool distance = reference.how == How::distance;
+    const AddressUses uses =
+        follow_address(address_code(), code, *reg, counters_[reference.counter].sites, distance);
     if (!uses.reason.empty()) {
       out_.unknown.push_back({reference.counter, uses.at, uses.reason});
       return;
     }
-    if (uses.checks.empty()) {
-      // For a probe's operand, or left behind by a check that was dropped: nothing looks there.
-      if (uses.passed_on && !uses.at_site) unknown(reference, "the counter's address is passed on");
+    // What is left of a probe's operand ("m"(semaphore), sys/sdt.h) is the counter's address still.
+    const bool left_over = uses.checks.empty() && uses.at_site;
+    if (uses.passed_at.value != 0 && !left_over) {
+      out_.unknown.push_back(
+          {reference.counter, uses.passed_at, "the counter's address may be passed on"});
       return;
     }
+    if (uses.checks.empty()) return;
     followed_.insert(code.address.value);
+    for (const VirtAddr check : uses.checks) {
+      if (distance && !adds_got(*flow_.at(check), reference))
+        return unknown(reference, "its distance from the GOT is taken");
+    }
     for (const VirtAddr check : uses.checks) checks_[check.value].insert(reference.counter);
-    keep({code, flow_.function.start, GuardForm::address, false, {reference.counter}, ""});
+    GuardUse use;
+    use.code = code;
+    use.function = flow_.function.start;
+    use.form = GuardForm::address;
+    use.counters = {reference.counter};
+    if (distance) use.got = reference.got;
+    keep(std::move(use));
   }
 
   void add_check(VirtAddr address, const std::set<std::size_t>& counters) {
     const CodeInstruction& code = *flow_.at(address);
-    GuardUse use{code,
-                 flow_.function.start,
-                 form_of(code),
-                 true,
-                 {counters.begin(), counters.end()},
-                 why_kept(code)};
+    GuardUse use = check(code, true, {counters.begin(), counters.end()});
     if (use.reason.empty() && !only_counters(code))
       use.reason = "the register may hold another address";
     keep(std::move(use));
   }
 
-  // Why the instruction must stay as it is, or "".
-  [[nodiscard]] std::string why_kept(const CodeInstruction& code) {
-    if (has_target_inside(code)) return "a target inside the instruction";
-    const GuardForm form = form_of(code);
-    if (form != GuardForm::compare && form != GuardForm::below) return "";
-    const StatusFlag flag = form == GuardForm::compare ? StatusFlag::zero : StatusFlag::carry;
-    if (only_reads(flag, ranges_, flow_, code.end(), steps_)) return "";
-    return "more is read from the flags than whether the counter is 0";
+  [[nodiscard]] GuardUse check(const CodeInstruction& code, bool through_register,
+                               std::vector<std::size_t> counters) {
+    GuardUse use;
+    use.code = code;
+    use.function = flow_.function.start;
+    use.form = form_of(code);
+    use.through_register = through_register;
+    use.counters = std::move(counters);
+    use.reason = has_target_inside(code) ? "a target inside the instruction" : look_at_flags(use);
+    return use;
+  }
+
+  // Sets flags_live. Why the flags do not allow another instruction there, or "".
+  [[nodiscard]] std::string look_at_flags(GuardUse& use) {
+    const auto reads_only = [&](StatusFlag flag) {
+      return only_reads(flag, ranges_, flow_, use.code.end(), steps_);
+    };
+    bool good = true;
+    if (use.form == GuardForm::load) {
+      use.flags_live = !reads_only(StatusFlag::none);
+      if (use.flags_live && keeps_upper_bits(use.code))
+        return "the flags are read behind a load of 16 bits";
+    } else if (use.form == GuardForm::compare || use.form == GuardForm::bit) {
+      good = reads_only(StatusFlag::zero);
+    } else if (use.form == GuardForm::below) {
+      use.flags_live = !reads_only(StatusFlag::carry);
+      good = !use.flags_live || reads_only(StatusFlag::carry_and_zero);
+    }
+    return good ? "" : "more is read from the flags than whether the counter is 0";
   }
 
   // Neither four bytes that happen to hold an address nor bytes that look like a jump of code
@@ -182,41 +212,52 @@ class FunctionUses {
     return piece;
   }
 
-  [[nodiscard]] std::vector<ValueOrigin> origins(const CodeInstruction& code, unsigned reg) {
-    const auto at =
-        std::ranges::lower_bound(piece_.code, code.address, {}, &CodeInstruction::address);
-    return finder_.origins(static_cast<std::size_t>(at - piece_.code.begin()), reg);
-  }
-  [[nodiscard]] const CodeInstruction& code_of(const ValueOrigin& origin) const {
-    return piece_.code[origin.at];
-  }
-
-  // On every path to the check its register holds an address that was followed there.
+  // On every path to the check a register of its operand holds what was followed there: of two the
+  // other one has been found to hold the GOT.
   [[nodiscard]] bool only_counters(const CodeInstruction& code) {
-    if (!flow_.complete) return false;
-    const auto found = origins(code, *code.memory->base);
-    return !found.empty() && std::ranges::all_of(found, [&](const ValueOrigin& origin) {
-      return origin.kind != ValueOrigin::Kind::unknown &&
-             followed_.contains(code_of(origin).address.value);
-    });
+    const auto followed = [&](unsigned register_of_operand) {
+      return comes_from(
+          address_code(), code.address, register_of_operand, [&](std::size_t at, unsigned reg) {
+            const CodeInstruction& origin = piece_.code[at];
+            return followed_.contains(origin.address.value) && address_register(origin) == reg;
+          });
+    };
+    return flow_.complete &&
+           (followed(*code.memory->base) || (code.memory->index && followed(*code.memory->index)));
   }
 
-  // On some path the register gets its value from an instruction that takes no counter's address.
-  [[nodiscard]] bool may_hold_another(const CodeInstruction& code, unsigned reg) {
-    const auto found = origins(code, reg);
-    return std::ranges::any_of(found, [&](const ValueOrigin& origin) {
-      const CodeInstruction& source = code_of(origin);
-      // An unknown origin may also be where the search ended; at the first instruction it is what a
-      // caller passes.
-      const bool written = origin.at == 0 || (source.writes & (1U << reg)) != 0;
-      const bool value =
-          origin.kind != ValueOrigin::Kind::unknown || (source.address != code.address && written);
-      return value && !taken_.contains(source.address.value);
-    });
+  // lea label(%rip),%a; movabs $distance,%b; add: the register beside the counter's distance holds
+  // the GOT on every path.
+  [[nodiscard]] bool adds_got(const CodeInstruction& check, const CounterReference& reference) {
+    const unsigned base = *check.memory->base, index = *check.memory->index;
+    const auto constant = [&](std::size_t at, unsigned reg) -> std::optional<std::uint64_t> {
+      const auto found = finder_.origins(at, reg);
+      if (found.size() != 1 || found[0].kind != ValueOrigin::Kind::constant) return std::nullopt;
+      return found[0].address.value;
+    };
+    const auto holds_got = [&](unsigned register_of_operand) {
+      return comes_from(address_code(), check.address, register_of_operand,
+                        [&](std::size_t at, unsigned) {
+                          const X86Encoding& e = piece_.code[at].encoding;
+                          const bool adds = e.map == OpcodeMap::one_byte && e.rex_w && e.mod == 3 &&
+                                            (e.opcode == 0x01 || e.opcode == 0x03);
+                          if (!adds) return false;
+                          const auto a = constant(at, e.reg), b = constant(at, e.rm);
+                          return a && b && *a + *b == reference.got.value;
+                        });
+    };
+    return flow_.complete && (holds_got(base) || holds_got(index));
+  }
+
+  [[nodiscard]] AddressCode address_code() {
+    if (!frame_) frame_.emplace(ranges_, flow_, callees_);
+    return {ranges_, flow_, callees_, *frame_, finder_, steps_};
   }
 
   const CodeRanges& ranges_;
+  Callees& callees_;
   const FunctionFlow& flow_;
+  std::optional<FrameWords> frame_;  // once an address is followed
   std::span<const CounterReference> references_;
   std::span<const GuardCounter> counters_;
   std::vector<ArrivalPoint> arrivals_;
@@ -224,7 +265,6 @@ class FunctionUses {
   OriginFinder finder_;
   std::uint64_t& steps_;
   GuardUses& out_;
-  std::set<std::uint64_t> taken_;     // instructions that put a counter's address in a register
   std::set<std::uint64_t> followed_;  // those of which all that is done with it is known
   std::map<std::uint64_t, std::set<std::size_t>> checks_;  // through registers
 };
@@ -237,20 +277,25 @@ GuardUses find_guard_uses(const ElfFile& file, const CodeRanges& ranges, const F
   GuardUses out;
   out.unknown = references.unknown;
   const auto& found = references.found;
+  TrueBranches branches(file, flows.functions());
+  Callees callees(file, ranges);
   std::uint64_t bytes = file.source().size() * kMostPasses;
   std::uint64_t steps = file.source().size() + kFewestSteps;
   for (std::size_t i = 0; i < found.size();) {
-    const auto flow = bytes != 0 ? flows.function_of(found[i].code.address)
-                                 : fail(ErrorCode::refused, "", "too much code");
+    auto flow = bytes != 0 ? flows.function_of(found[i].code.address)
+                           : fail(ErrorCode::refused, "", "too much code");
     if (!flow || flow->code.empty()) {
       out.unknown.push_back({found[i].counter, found[i].code.address, "in no known function"});
       ++i;
       continue;
     }
     bytes -= std::min(bytes, flow->function.size.value);
+    branches.keep(*flow);
     std::size_t next = i + 1;
     while (next < found.size() && found[next].code.address < flow->end()) ++next;
-    FunctionUses(ranges, *flow, std::span(found).subspan(i, next - i), counters, steps, out).run();
+    FunctionUses(ranges, *flow, callees, std::span(found).subspan(i, next - i), counters, steps,
+                 out)
+        .run();
     i = next;
   }
   std::ranges::sort(out.uses, {}, [](const GuardUse& use) { return use.code.address; });

@@ -1,5 +1,7 @@
 #include "libprobe/rewrite/index/index_of.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -8,7 +10,7 @@
 namespace reprobe {
 namespace {
 
-tl::unexpected<Error> refuse(std::string why, std::string hint) {
+tl::unexpected<Error> refuse_index(std::string why, std::string hint) {
   return fail(ErrorCode::refused, std::string(kStapsdtSection), std::move(why), std::move(hint));
 }
 
@@ -60,11 +62,17 @@ Result<ProbeIndex> index_of(const ElfFile& file, const ProbeFile& probes,
   for (const Probe& probe : probes.probes) {
     if (probe.verdict == Verdict::dangling || (selected && !selected(probe))) continue;
     if (probe.verdict == Verdict::unknown) {
-      return refuse("the code of the probes is not in this file", "");
+      return probes.machine_known
+                 ? refuse_index("the code of the probes is not in this file", "")
+                 : refuse_index(
+                       fmt::format("what a site looks like on {} is not known, so that none is "
+                                   "proven to be its probe's",
+                                   machine_name(file.header().machine)),
+                       "");
     }
     if (!can_be_given_back(probe, index.base)) {
-      return refuse("notes that state other addresses than the file's own",
-                    "run reprobe fix first");
+      return refuse_index("notes that state other addresses than the file's own",
+                          "run reprobe fix first");
     }
     index.entries.push_back(entry_of(probe));
   }

@@ -13,7 +13,7 @@
 namespace reprobe {
 namespace {
 
-tl::unexpected<Error> refuse(std::string why) {
+tl::unexpected<Error> refuse_drop(std::string why) {
   return fail(ErrorCode::refused, "dynamic relocations", std::move(why));
 }
 
@@ -57,7 +57,7 @@ class Dropper {
     }
     const auto count = count_by_sections();
     if (!count || *count != result_.count) {
-      return refuse("the section headers name other relocations than the dynamic section");
+      return refuse_drop("the section headers name other relocations than the dynamic section");
     }
     if (result_.count == 0) return std::move(result_);
     drop_textrel(tables);
@@ -112,15 +112,15 @@ class Dropper {
       ++count;
     });
     if (count == 0) return {};
-    if (!known) return refuse("a relocation of a record is neither relative nor absolute");
-    if (table.plt) return refuse("a relocation of a record stands among the PLT's");
+    if (!known) return refuse_drop("a relocation of a record is neither relative nor absolute");
+    if (table.plt) return refuse_drop("a relocation of a record stands among the PLT's");
     const Section* section = section_of(table);
-    if (section == nullptr) return refuse("their table is not one section");
+    if (section == nullptr) return refuse_drop("their table is not one section");
     for (const DynamicTable& other : tables) {
       const bool apart = &other == &table ||
                          other.address.value >= table.address.value + table.bytes.size() ||
                          table.address.value >= other.address.value + other.bytes.size();
-      if (!apart) return refuse("two of their tables overlap");
+      if (!apart) return refuse_drop("two of their tables overlap");
     }
     const auto size = static_cast<std::size_t>(entry_size(file_, table.kind));
     Bytes left;
@@ -146,9 +146,9 @@ class Dropper {
       count += wanted(relocation) ? 1 : 0;
     });
     if (count == 0) return {};
-    if (all > kMaxEntries) return refuse("more relative relocations than any link leaves");
+    if (all > kMaxEntries) return refuse_drop("more relative relocations than any link leaves");
     const Section* section = section_of(table);
-    if (section == nullptr) return refuse("their table is not one section");
+    if (section == nullptr) return refuse_drop("their table is not one section");
     std::vector<std::uint64_t> left;
     left.reserve(all);
     bool ascending = true;
@@ -161,7 +161,7 @@ class Dropper {
     const unsigned word = file_.header().word();
     const auto words = ascending ? encode_relr(left, word) : std::nullopt;
     if (!words || words->size() * word > table.bytes.size()) {
-      return refuse("what is left of DT_RELR does not fit its place");
+      return refuse_drop("what is left of DT_RELR does not fit its place");
     }
     Bytes bytes(words->size() * word);
     for (std::size_t i = 0; i < words->size(); ++i) {
@@ -189,7 +189,7 @@ class Dropper {
   Result<void> put(Plan& plan, SectionTable& headers, const Section& section, Bytes bytes,
                    std::uint64_t size_tag) {
     if (std::string why = why_not_own(file_, section); !why.empty()) {
-      return refuse(section.name + ": " + why);
+      return refuse_drop(section.name + ": " + why);
     }
     const std::uint64_t size = bytes.size();
     bytes.resize(static_cast<std::size_t>(section.size.value));  // R_*_NONE where nobody looks
@@ -247,9 +247,9 @@ class Dropper {
       return each.type == SHT_DYNAMIC && each.addr == old.front().address &&
              each.size.value >= bytes.size();
     });
-    if (section == file_.sections().end()) return refuse("the dynamic section has no header");
+    if (section == file_.sections().end()) return refuse_drop("the dynamic section has no header");
     if (std::string why = why_not_own(file_, *section); !why.empty()) {
-      return refuse(section->name + ": " + why);
+      return refuse_drop(section->name + ": " + why);
     }
     result_.sections.push_back(section->name);
     return plan.replace(file_.source(), section->offset, std::move(bytes),

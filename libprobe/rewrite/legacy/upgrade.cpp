@@ -17,9 +17,12 @@
 namespace reprobe {
 namespace {
 
-// nopl 0(%rax,%rax): as long as the call, and the form that Linux can make a call of.
-constexpr std::array kNop5{std::byte{0x0f}, std::byte{0x1f}, std::byte{0x44}, std::byte{0},
-                           std::byte{0}};
+// nop; nopl 0(%rax); nop: as many of them as the call is long (5 bytes, 6 through the global offset
+// table). The site is the one-byte nop, at which the kernel
+// always traps. A nop of five bytes would become a call on Linux 6.17 to 7.1, of which a child that
+// a traced program forks dies: its memory does not have what is called (uprobes.c, VM_DONTCOPY).
+constexpr std::array kNops{std::byte{0x90}, std::byte{0x0f}, std::byte{0x1f},
+                           std::byte{0x40}, std::byte{0},    std::byte{0x90}};
 
 tl::unexpected<Error> refuse(std::string why) {
   return fail(ErrorCode::refused, std::string(kProbesSection), "legacy-record: " + std::move(why));
@@ -67,12 +70,25 @@ class Upgrader {
                                    "legacy-record: " + std::move(reason)});
   }
 
+  // A call that is left says why itself; which record it would be of is not always known.
+  [[nodiscard]] std::string why_no_call(const std::string& name) const {
+    std::size_t nameless = 0;
+    for (const LegacyCallRefusal& call : legacy_.calls.refused) {
+      if (call.name == name)
+        return fmt::format("its call at {:#x} is left: {}", call.site.value, call.reason);
+      nameless += call.name.empty() ? 1 : 0;
+    }
+    if (nameless == 0) return "no call that passes its name was recognised";
+    return fmt::format("which of {} calls of syscall() that are left passes its name is not known",
+                       nameless);
+  }
+
   void choose() {
     for (std::size_t i = 0; i < legacy_.file.probes.size(); ++i) {
       const Probe& probe = legacy_.file.probes[i];
       const LegacyRecord& record = legacy_.scan.records[legacy_.record[i]];
       if (record.is_call() && probe.verdict != Verdict::live) {
-        refuse_probe(probe, "no call that passes its name was recognised");
+        refuse_probe(probe, why_no_call(probe.note.name));
       } else if (!record.is_call() && record.form == LegacyForm::uprobe2 &&
                  !note_arguments(record, file_.header())) {
         refuse_probe(probe, "its arguments are not as many as it says");
@@ -199,7 +215,11 @@ class Upgrader {
       if (own.insert(code->index).second && !why_not_own(file_, *code).empty()) {
         return refuse("the code's section overlaps something else");
       }
-      auto done = plan_.replace(file_.source(), *offset, Bytes(kNop5.begin(), kNop5.end()),
+      // e8 or ff 15: find_legacy_calls() knows no others.
+      const auto first = file_.source().slice(*offset, Size{1}, "a call");
+      if (!first) return tl::unexpected(first.error());
+      const std::ptrdiff_t size = first->front() == std::byte{0xe8} ? 5 : 6;
+      auto done = plan_.replace(file_.source(), *offset, Bytes(kNops.begin(), kNops.begin() + size),
                                 "a call of syscall() that was the probe becomes a nop");
       if (!done) return done;
       changed_.push_back(code->name);
@@ -249,8 +269,7 @@ class Upgrader {
       return refuse("the records would be read in another way");
     }
     for (const Probe& probe : read_probes(*after).probes) {
-      const NopKind nop = probe.facts.nop.kind;
-      const bool on_nop = nop == NopKind::nop || nop == NopKind::nop5;
+      const bool on_nop = probe.facts.nop.kind == NopKind::nop;
       if (probe.verdict == Verdict::live || (probe.verdict == Verdict::ambiguous && on_nop))
         continue;
       return refuse(fmt::format("the note of {}:{} would be {}", probe.note.provider,

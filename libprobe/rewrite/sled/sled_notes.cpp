@@ -12,7 +12,7 @@
 namespace reprobe {
 namespace {
 
-tl::unexpected<Error> refuse(std::string why, std::string hint = "run reprobe fix first") {
+tl::unexpected<Error> refuse_notes(std::string why, std::string hint = "run reprobe fix first") {
   return fail(ErrorCode::refused, std::string(kStapsdtSection), std::move(why), std::move(hint));
 }
 
@@ -44,7 +44,7 @@ Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probe
                                     ? fmt::format(" (the first in {} is of {:#x})", section.name,
                                                   kept->front().offset.value)
                                     : "";
-      return refuse(
+      return refuse_notes(
           "the file keeps the relocations of its link, which sleds would contradict" + first,
           "link without --emit-relocs, or strip the relocations");
     }
@@ -63,7 +63,8 @@ Result<void> move_base(Plan& plan, SectionTable& headers, const ElfFile& file,
   const Section* base = file.section(kBaseSection);
   if (base == nullptr) return fail(ErrorCode::internal, "", "no base to move");
   if (names_loaded_symbol(file, base->index)) {
-    return refuse("a loaded symbol belongs to .stapsdt.base, which must follow the sleds", "");
+    return refuse_notes("a loaded symbol belongs to .stapsdt.base, which must follow the sleds",
+                        "");
   }
   const std::string why = ".stapsdt.base has the sleds' distance between address and offset";
   if (auto done = move_symbols(plan, file, *base, place.address, why); !done) return done;

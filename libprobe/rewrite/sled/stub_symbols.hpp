@@ -10,11 +10,10 @@
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/plan/plan.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 
 namespace reprobe {
-
-inline constexpr std::string_view kStubSuffix = ".sled";
 
 struct StubSymbol {
   VirtAddr start;

@@ -1,0 +1,30 @@
+// The mappings of a process, as /proc/PID/maps states them. Format: proc(5), proc_pid_maps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libprobe/error.hpp"
+
+namespace reprobe {
+
+struct Mapping {
+  std::uint64_t start{};
+  std::uint64_t end{};  // behind the last byte
+  bool writable{};
+  bool executable{};
+  std::uint64_t offset{};  // in the file, bytes
+  std::uint64_t device{};  // makedev(major, minor)
+  std::uint64_t inode{};   // 0: no file
+  std::string path;        // as the process's own mount namespace names it; "[heap]"; ""
+  bool deleted{};          // the kernel says " (deleted)" behind the path; it is not in `path`
+
+  [[nodiscard]] std::uint64_t size() const { return end - start; }
+};
+
+// Error malformed: a line that is none of the format. Ascending, as the kernel writes them.
+[[nodiscard]] Result<std::vector<Mapping>> parse_maps(std::string_view text);
+
+}  // namespace reprobe

@@ -1,0 +1,162 @@
+#include "libprobe/process/process.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+namespace reprobe {
+namespace {
+
+constexpr std::uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD, include/linux/sched.h
+
+std::filesystem::path proc(int pid) { return std::filesystem::path("/proc") / std::to_string(pid); }
+
+// Files of /proc have no size: they are read to their end.
+Result<std::string> read_entry(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int failure = fd < 0 ? errno : 0;
+  std::string text;
+  std::array<char, 16384> buffer{};
+  while (failure == 0) {
+    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    if (count == 0) break;
+    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+    if (count < 0 && errno != EINTR) failure = errno;
+  }
+  if (fd >= 0) ::close(fd);
+  if (failure == 0) return text;
+  if (failure == ENOENT || failure == ESRCH) {
+    return fail(ErrorCode::unreadable, "", "there is no such process, or it has ended");
+  }
+  const bool denied = failure == EACCES || failure == EPERM;
+  return fail(ErrorCode::unreadable, path.filename().string(),
+              fmt::format("cannot be read: {}", std::generic_category().message(failure)),
+              denied ? "run it as the process's owner, or as root" : "");
+}
+
+std::uint64_t number_in(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  std::uint64_t value = 0;
+  std::from_chars(text.data() + begin, text.data() + text.size(), value);
+  return value;
+}
+
+// "pid (comm) state ppid pgrp session tty tpgid flags ...": a comm may hold blanks and ')'.
+struct Stat {
+  std::string name;
+  char state{};
+  std::uint64_t flags{};
+};
+std::optional<Stat> parse_stat(std::string_view text) {
+  const std::size_t open = text.find('('), close = text.rfind(')');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open ||
+      close + 3 > text.size()) {
+    return std::nullopt;
+  }
+  Stat stat{std::string(text.substr(open + 1, close - open - 1)), text[close + 2], 0};
+  std::string_view rest = text.substr(close + 2);
+  constexpr int kFieldsBeforeFlags = 6;  // state .. tpgid
+  for (int i = 0; i < kFieldsBeforeFlags; ++i) {
+    const std::size_t blank = rest.find(' ');
+    if (blank == std::string_view::npos) return std::nullopt;
+    rest.remove_prefix(blank + 1);
+  }
+  stat.flags = number_in(rest);
+  return stat;
+}
+
+int tracer_of(std::string_view status) {
+  constexpr std::string_view kField = "\nTracerPid:";
+  const std::size_t at = status.find(kField);
+  if (at == std::string_view::npos) return 0;
+  return static_cast<int>(number_in(status.substr(at + kField.size())));
+}
+
+}  // namespace
+
+Result<Process> Process::open(int pid) {
+  // First of all: a descriptor of the memory stays with the program that runs now.
+  const int mem = ::open((proc(pid) / "mem").c_str(), O_RDONLY | O_CLOEXEC);
+  Process process(pid, mem, mem < 0 ? errno : 0);
+  const auto text = read_entry(proc(pid) / "stat");
+  if (!text) return tl::unexpected(text.error());
+  const auto stat = parse_stat(*text);
+  if (!stat) return fail(ErrorCode::malformed, "stat", "is not of the known format");
+  process.name_ = stat->name;
+  if (stat->state == 'Z' || stat->state == 'X') process.kind_ = ProcessKind::zombie;
+  if ((stat->flags & kKernelThread) != 0) process.kind_ = ProcessKind::kernel_thread;
+  if (const auto status = read_entry(proc(pid) / "status")) process.tracer_ = tracer_of(*status);
+  return process;
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(other.pid_),
+      mem_(std::exchange(other.mem_, -1)),
+      mem_error_(other.mem_error_),
+      name_(std::move(other.name_)),
+      kind_(other.kind_),
+      tracer_(other.tracer_) {}
+
+Process::~Process() {
+  if (mem_ >= 0) ::close(mem_);
+}
+
+Result<std::vector<Mapping>> Process::mappings() const {
+  if (kind_ != ProcessKind::ordinary) return std::vector<Mapping>{};
+  const auto text = read_entry(entry("maps"));
+  if (!text) return tl::unexpected(text.error());
+  return parse_maps(*text);
+}
+
+Result<Bytes> Process::memory(std::uint64_t address, Size size) const {
+  if (mem_ < 0) {
+    const bool denied = mem_error_ == EACCES || mem_error_ == EPERM;
+    return fail(ErrorCode::unreadable, "mem",
+                fmt::format("cannot be read: {}", std::generic_category().message(mem_error_)),
+                denied ? "needs the rights of ptrace: root, or the owner where "
+                         "kernel.yama.ptrace_scope allows it"
+                       : "");
+  }
+  Bytes bytes(static_cast<std::size_t>(size.value));
+  ssize_t count = 0;
+  do {
+    count = ::pread(mem_, bytes.data(), bytes.size(), static_cast<off_t>(address));
+  } while (count < 0 && errno == EINTR);
+  if (count < 0 || static_cast<std::size_t>(count) != bytes.size()) {
+    return fail(ErrorCode::unreadable, "mem", fmt::format("{:#x} cannot be read", address));
+  }
+  return bytes;
+}
+
+std::filesystem::path Process::entry(const std::string& name) const { return proc(pid_) / name; }
+
+Result<std::vector<int>> all_processes() {
+  std::vector<int> result;
+  std::error_code failure;
+  for (std::filesystem::directory_iterator it("/proc", failure), end; !failure && it != end;
+       it.increment(failure)) {
+    const std::string name = it->path().filename().string();
+    int pid = 0;
+    const auto [next, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (error == std::errc{} && next == name.data() + name.size() && pid > 0) result.push_back(pid);
+  }
+  if (failure) {
+    return fail(ErrorCode::unreadable, "/proc", "cannot be read: " + failure.message());
+  }
+  std::ranges::sort(result);
+  return result;
+}
+
+std::string process_name(int pid) {
+  const auto text = read_entry(proc(pid) / "comm");
+  return text ? text->substr(0, text->find('\n')) : "";
+}
+
+}  // namespace reprobe

@@ -1,0 +1,66 @@
+// A running process as /proc shows it, read only and without stopping it: who it is, what it maps,
+// what stands in its memory. Source: proc(5), and fs/proc/base.c for what each file asks of the
+// reader (PTRACE_MODE_READ of maps, PTRACE_MODE_ATTACH of mem, CAP_CHECKPOINT_RESTORE of
+// map_files).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libprobe/elf/bytes.hpp"
+#include "libprobe/process/maps.hpp"
+
+namespace reprobe {
+
+enum class ProcessKind {
+  ordinary,
+  zombie,         // it has ended; its memory is gone
+  kernel_thread,  // it never had any
+};
+
+class Process {
+ public:
+  // Errors: unreadable (there is no such process; it ended meanwhile).
+  [[nodiscard]] static Result<Process> open(int pid);
+
+  Process(Process&& other) noexcept;
+  Process& operator=(Process&&) = delete;
+  ~Process();
+
+  [[nodiscard]] int pid() const { return pid_; }
+  [[nodiscard]] const std::string& name() const { return name_; }  // comm
+  [[nodiscard]] ProcessKind kind() const { return kind_; }
+  // Who traces it with ptrace, a debugger; 0: nobody.
+  [[nodiscard]] int tracer() const { return tracer_; }
+
+  // Errors: unreadable (not permitted; ended meanwhile), malformed. Of a zombie or a kernel thread
+  // there are none.
+  [[nodiscard]] Result<std::vector<Mapping>> mappings() const;
+
+  // Bytes of its memory. Error unreadable: not permitted, or not mapped.
+  [[nodiscard]] Result<Bytes> memory(std::uint64_t address, Size size) const;
+
+  // /proc/PID/NAME.
+  [[nodiscard]] std::filesystem::path entry(const std::string& name) const;
+
+ private:
+  Process(int pid, int mem, int mem_error) : pid_(pid), mem_(mem), mem_error_(mem_error) {}
+
+  int pid_;
+  int mem_;        // descriptor of /proc/PID/mem, of the program that ran when it was opened; -1
+  int mem_error_;  // why not: errno
+  std::string name_;
+  ProcessKind kind_{ProcessKind::ordinary};
+  int tracer_{};
+};
+
+// The processes that there are, ascending.
+[[nodiscard]] Result<std::vector<int>> all_processes();
+
+// "comm" of a process, or "" where it cannot be read: for messages.
+[[nodiscard]] std::string process_name(int pid);
+
+}  // namespace reprobe

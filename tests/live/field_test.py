@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+"""field_test.py REPROBE: files as they are shipped, and what the tools that read them do: each case has its
+own small program, and what is right is told by readelf, perf, bpftrace, gdb, nm or the running program."""
+import gzip
+import io
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+from command import Tests, read, write  # noqa: E402
+
+tests = Tests(sys.argv[1])
+TRACES = os.geteuid() == 0 and os.path.exists("/sys/bus/event_source/devices/uprobe")
+
+NOTE = r"""
+#define STR_(x) #x
+#define NOTE(site, provider, name, args) site "\n.pushsection .note.stapsdt,\"\",\"note\"\n.balign 4\n" \
+  ".4byte 8,994f-993f,3\n.asciz \"stapsdt\"\n993: .8byte 990b,_.stapsdt.base,0\n" \
+  ".asciz \"" provider "\"\n.asciz \"" name "\"\n.asciz \"" args "\"\n994: .balign 4\n.popsection\n" \
+  ".ifndef _.stapsdt.base\n.pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat\n" \
+  ".weak _.stapsdt.base\n.hidden _.stapsdt.base\n_.stapsdt.base: .space 1\n.size _.stapsdt.base,1\n" \
+  ".popsection\n.endif\n"
+"""
+
+
+def build(name, source, *options, compiler="gcc"):
+    pathlib.Path(name + ".c").write_text(source)
+    done = subprocess.run([compiler, "-w", "-Wl,--build-id=sha1", *options, name + ".c", "-o", name],
+                          capture_output=True, text=True)
+    tests.check(f"{name}: built", done.returncode == 0, done.stderr)
+
+
+def one_note(name, args="", provider="pool", before="", hits=3):
+    return NOTE + f"""
+int main(void) {{ for (int i = 0; i < {hits}; i++) __asm__ volatile({before or '""'}
+  NOTE("990: nop", "{provider}", "{name}", "{args}")); return 0; }}
+"""
+
+
+def say(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    return done.stdout + done.stderr
+
+
+def notes(file):
+    return re.findall(r"Arguments: ?(.*)", say("readelf", "-nW", file))
+
+
+def cells(file, *consumers):
+    """(probe, consumer): the reasons of its failures"""
+    import json
+    document = json.loads(tests.run("audit", "--json", *(["--consumers", ",".join(consumers)] if consumers else []),
+                                    file).out)
+    found = {}
+    for entry in document["files"]:
+        for consumer, verdict in entry.get("consumers", {}).items():
+            for failure in verdict["failures"]:
+                found.setdefault((failure["name"], consumer), []).append(failure["reason"])
+    return found
+
+
+def names_that_perf_refuses():
+    for name, provider, bad in (("worker-stop", "pool", True), ("9lives", "pool", True), ("stop", "po-ol", True),
+                                ("plain", "pool", False)):
+        build("named", one_note(name, provider=provider), "-O2")
+        refused = "Semantic error" in say("perf", "--buildid-dir", os.path.join(tests.folder, "cache"), "buildid-cache",
+                                          "--add", "named") + \
+            say("perf", "--buildid-dir", os.path.join(tests.folder, "cache"), "list", "sdt")
+        shutil.rmtree("cache", ignore_errors=True)
+        tests.same(f"perf and {provider}:{name}", bad, refused)
+        tests.same(f"the verdict on {provider}:{name}", ["name-not-c"] if bad else None,
+                   cells("named", "perf").get((name, "perf")))
+        warned = tests.run("audit", "named")
+        tests.same(f"audit warns of {provider}:{name}", bad, "warning probe-name-perf" in warned.out)
+
+
+def arguments():
+    # A structure by value: bpftrace 0.17 and bcc abort.
+    build("struct", one_note("go", "24@(%rsp) 8@%rax"), "-O2")
+    found = cells("struct", "bcc", "bpftrace-0.17")
+    for consumer in ("bcc", "bpftrace-0.17"):
+        tests.same(f"{consumer} aborts", ["argument-aborts"], found.get(("go", consumer)))
+    # bpftrace 0.17 has arg0 to arg5 on x86-64; gdb has twelve.
+    for count in (6, 7, 12, 13):
+        build("wide", one_note("many", " ".join(f"8@${100 + i}" for i in range(count))), "-O1")
+        found = cells("wide", "bpftrace-0.17", "gdb", "gadget")
+        tests.same(f"bpftrace 0.17 and {count} arguments", ["argument-count"] if count > 6 else None,
+                   found.get(("many", "bpftrace-0.17")))
+        tests.same(f"gdb and {count} arguments", ["too-many-arguments"] if count > 12 else None,
+                   found.get(("many", "gdb")))
+        if count != 13:
+            continue
+        said = say("gdb", "-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "break -probe-stap pool:many",
+                   "-ex", "run", "-ex", "p $_probe_arg11", "-ex", "p $_probe_arg12", "./wide")
+        tests.check("gdb has no thirteenth argument", "= 111" in said and "void" in said, said)
+        if TRACES:
+            said = say("bpftrace", "-e", "usdt:./wide:pool:many { @ = max(arg6); }", "-c", "./wide")
+            tests.check("bpftrace has no arg6", "support arg6" in said or "@: 106" in said, said)
+    # A symbol's low bits: blanks in the operand, and nobody reads it.
+    if shutil.which("aarch64-linux-gnu-gcc"):
+        build("lo12", one_note("step", "-8@x0 -8@[x1, #:lo12:total] 4@[x2, 8]"), "-O2", compiler="aarch64-linux-gnu-gcc")
+        result = tests.run("audit", "lo12")
+        tests.check("the operand with a symbol is named whole",
+                    "argument-symbol" in result.out and "[x1, #:lo12:total]" in result.out, result.text())
+        shown = tests.run("audit", "--consumers", "libbpf", "lo12", tracers=True)
+        tests.check("and in the table", "[x1, #:lo12:total]" in shown.out.split("tracer", 1)[-1], shown.text())
+
+
+def intel_operands():
+    before = "8@rdi -4@esi 8@[rdi+8] 8@qword ptr [rsp + 16] -8@[rax + 4*rcx - 16] 4@dword ptr [rbx] 8@[rcx+rsp] 4@DWORD PTR 16[rbp]"
+    after = "8@%rdi -4@%esi 8@8(%rdi) 8@16(%rsp) -8@-16(%rax,%rcx,4) 4@0(%rbx) 8@0(%rsp,%rcx,1) 4@16(%rbp)"
+    build("intel", one_note("go", before), "-O2")
+    result = tests.run("audit", "intel")
+    tests.check("the hint names options(att_syntax) and --respell",
+                "options(att_syntax)" in result.out and "--respell" in result.out, result.text())
+    result = tests.run("fix", "--respell", "intel", "-o", "att")
+    tests.same("--respell", 0, result.code)
+    tests.same("Intel operands in AT&T syntax", [re.sub(" +", " ", after)], [re.sub(" +", " ", a) for a in notes("att")])
+    tests.same("verify --respell", 0, tests.run("verify", "--respell", "intel", "att").code)
+    # What can be read in two ways stays: a value or an address, another size, a symbol, no base.
+    for kept in ("8@5", "8@dword ptr [rax]", "8@[rip + total]", "8@[4*rcx]", "8@fs:[rax]", "8@total[rip]"):
+        build("kept", one_note("go", kept), "-O2")
+        tests.run("fix", "--respell", "kept", "-o", "same")
+        tests.same(f"{kept} stays", [kept], notes("same"))
+
+
+def build_ids():
+    build("without", one_note("tick"), "-O2", "-Wl,--build-id=none")
+    result = tests.run("fix", "--build-id=new", "without", "-o", "out")
+    tests.check("no build-id to replace: refused", result.code == 4 and "no build-id" in result.err, result.text())
+    tests.check("nothing written", not os.path.exists("out"))
+    result = tests.run("fix", "without", "-o", "out")
+    tests.same("without the option", 0, result.code)
+
+
+def unknown_machine():
+    build("plain", one_note("tick"), "-O2")
+    program = bytearray(read("plain"))
+    program[18:20] = (8).to_bytes(2, "little")  # EM_MIPS
+    write("mips", program, 0o755)
+    result = tests.run("relativize", "mips", "-o", "out")
+    tests.check("relativize says what it does not know", result.code == 4 and "not in this file" not in result.err and
+                "mips" in result.err.lower(), result.text())
+
+
+def alpine_package():
+    build("app", one_note("live"), "-O2")
+
+    def segment(files, cut):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            for name, data in files:
+                info = tarfile.TarInfo(name)
+                info.size, info.mode = len(data), 0o755
+                tar.addfile(info, io.BytesIO(data))
+            end = tar.offset
+        return gzip.compress(out.getvalue()[:end] if cut else out.getvalue())
+
+    write("a.apk", segment([(".SIGN.RSA.key.rsa.pub", b"x" * 256)], True) + segment([(".PKGINFO", b"pkgname = a\n")], True)
+          + segment([("usr/bin/app", read("app"))], False))
+    result = tests.run("list", "a.apk")
+    tests.check("the program in an Alpine package", result.code == 0 and "a.apk(usr/bin/app)" in result.out and
+                "pool:live" in result.out, result.text())
+
+
+def counter_in_relro_page():
+    build("relro", """#define _SDT_HAS_SEMAPHORES 1
+#include <sys/sdt.h>
+unsigned short cache_hits_semaphore __attribute__((section(".probes")));
+int main(void) { for (long i = 0; i < 100; i++) if (cache_hits_semaphore) DTRACE_PROBE1(cache, hits, i); return 0; }
+""", "-O1", "-fuse-ld=lld")
+    result = tests.run("audit", "relro")
+    if "semaphore-relro-page" not in result.out:
+        tests.fail("lld maps the counter's page twice", result.text())
+    tests.check("the hint names guards", "reprobe guards --to site" in result.out, result.text())
+    result = tests.run("fix", "relro", "-o", "fixed")
+    tests.check("fix says that the probe stays dead", result.code == 4 and "semaphore-relro-page" in result.err and
+                "guards" in result.err, result.text())
+    tests.same("guards", 0, tests.run("guards", "--to", "site", "relro", "-o", "guarded").code)
+    if TRACES:
+        for file, wanted in (("relro", "0"), ("guarded", "100")):
+            said = say("bpftrace", "-e", f"usdt:./{file}:cache:hits {{ @ = count(); }}", "-c", f"./{file}")
+            found = re.search(r"@: (\d+)", said)
+            tests.same(f"{file}: hits", wanted, found[1] if found else said)
+
+
+MINI = r"""
+#define NOTE ".balign 4\n .4byte 992f-991f,994f-993f,3\n991: .asciz \"stapsdt\"\n992: .balign 4\n993: .8byte 990b\n .8byte 0\n .8byte 0\n .asciz \"hn\"\n .asciz \"a\"\n .asciz \"-4@x0\"\n994: .balign 4\n"
+#ifdef FIRST
+__attribute__((noinline)) int f(int x) { __asm__ volatile("990: nop\n .pushsection .note.stapsdt,\"\",\"note\"\n .rept 13\n" NOTE ".endr\n .popsection\n"); return x + 1; }
+#else
+int f(int);
+int main(int c, char **v) { __asm__ volatile("990: nop\n .pushsection .note.stapsdt,\"\",\"note\"\n" NOTE ".popsection\n"); return f(c) - 2; }
+#endif
+"""
+
+
+def symbols_of_unloaded_sections():
+    """$d of the second object's notes has a value that is an address of what relativize moves."""
+    if not shutil.which("aarch64-linux-gnu-gcc"):
+        return
+    pathlib.Path("mini.c").write_text(MINI)
+    for linker in ("lld-14", "lld-19"):
+        path = shutil.which("ld." + linker)
+        if not path:
+            continue
+        os.makedirs("links", exist_ok=True)
+        if os.path.lexists("links/ld.lld"):
+            os.remove("links/ld.lld")
+        os.symlink(path, "links/ld.lld")
+        for mode in (["-pie", "-fPIE"], ["-shared", "-fPIC"]):
+            for part in ("-DFIRST", "-DSECOND"):
+                say("aarch64-linux-gnu-gcc", "-O2", *mode, part, "-c", "mini.c", "-o", part + ".o")
+            said = say("aarch64-linux-gnu-gcc", "-O2", *mode, "-Blinks", "-fuse-ld=lld", "./-DFIRST.o", "./-DSECOND.o", "-o", "mini")
+            tests.check(f"{linker}: built", os.path.exists("mini"), said)
+            tests.run("fix", "mini", "-o", "mini.fixed")
+            result = tests.run("relativize", "mini.fixed", "-o", "mini.index")
+            tests.same(f"{linker} {mode[0]}: relativize", 0, result.code)
+            headers = say("readelf", "-SW", "mini.fixed")
+            section = re.search(r"\[ *(\d+)\] \.note\.stapsdt", headers)[1]
+            table = lambda name: [line.split()[1:] for line in say("readelf", "-sW", name).splitlines()
+                                  if "$d" in line and line.split()[6] == section]
+            tests.same(f"{linker} {mode[0]}: the mapping symbols of notes",
+                       table("mini.fixed"), table("mini.index"))
+
+
+def patchelf_after():
+    if not shutil.which("patchelf"):
+        print("NOTE: no patchelf: what it makes of an index is not tried")
+    for linker in ("gold", "bfd", "lld", "mold"):
+        build("index", "#include <stdio.h>\n" + one_note("go").replace("return 0", 'puts("runs"); return 0'), "-O2",
+              f"-fuse-ld={linker}")
+        result = tests.run("relativize", "index")
+        warned = "patchelf" in result.err
+        if not shutil.which("patchelf"):
+            continue
+        shutil.copy("index", "patched")
+        say("patchelf", "--set-rpath", "/opt/x", "patched")
+        done = subprocess.run([os.path.abspath("patched")], capture_output=True, text=True)
+        tests.same(f"{linker}: relativize warns where patchelf breaks the program", done.stdout != "runs\n", warned)
+
+
+def debug_file_by_itself():
+    build("twin", one_note("tick"), "-O2", "-g")
+    say("objcopy", "--only-keep-debug", "twin", "twin.debug")
+    shutil.copy("twin", "bare")
+    say("objcopy", "-R", ".note.stapsdt", "--strip-debug", "bare")
+    result = tests.run("fix", "--from-debug=auto", "bare", "-o", "back")
+    tests.check("no debug file", result.code == 3 and "was found" in result.err, result.text())
+    shutil.copy("bare", "linked")
+    say("objcopy", "--add-gnu-debuglink=twin.debug", "linked")
+    os.makedirs(".debug")
+    os.rename("twin.debug", ".debug/twin.debug")
+    result = tests.run("fix", "--from-debug=auto", "linked", "-o", "back")
+    tests.check(".gnu_debuglink", result.code == 0 and ".debug/twin.debug" in result.err, result.text())
+    tests.same("the note is back", notes("twin"), notes("back"))
+    # A program named debuginfod-find stands for the server.
+    os.makedirs("bin")
+    write("bin/debuginfod-find", f"#!/bin/sh\n[ \"$1\" = debuginfo ] && echo {tests.folder}/.debug/twin.debug\n".encode(), 0o755)
+    tests.environment["PATH"] = tests.folder + "/bin:" + os.environ["PATH"]
+    result = tests.run("fix", "--from-debug=auto", "bare", "-o", "back")
+    tests.check("debuginfod-find", result.code == 0, result.text())
+    # One of another build does not count.
+    build("other", one_note("tock"), "-O1")
+    write("bin/debuginfod-find", f"#!/bin/sh\necho {tests.folder}/other\n".encode(), 0o755)
+    result = tests.run("fix", "--from-debug=auto", "bare", "-o", "back2")
+    tests.same("another build's debug file", 3, result.code)
+
+
+def rust_names():
+    name = "_RINvMNtCsgEmfK2I1SDS_4core3stre18trim_start_matchesReECsgY6Mt91CT9J_14rustc_demangle"
+    build("rust", NOTE + f"""
+__attribute__((noinline)) int go(int i) __asm__("{name}");
+int go(int i) {{ __asm__ volatile(NOTE("990: nop", "pool", "go", "")); return i; }}
+int main(int c, char **v) {{ return go(c) - 1; }}
+""", "-O2")
+    result = tests.run("list", "rust")
+    tests.check("the name as the source has it", "<str>::trim_start_matches::<&str>+0x" in result.out and name not in result.out,
+                result.text())
+    result = tests.run("list", "-v", "rust")
+    tests.check("-v: both", f"<str>::trim_start_matches::<&str> [{name}]+0x" in result.out, result.text())
+    result = tests.run("list", "--json", "rust")
+    tests.check("JSON: both", f'"function": "{name}"' in result.out and
+                '"function_demangled": "<str>::trim_start_matches::<&str>"' in result.out, result.text())
+
+
+def consumers_in_go():
+    build("based", one_note("tick", "8@%rax"), "-O2")
+    tests.same("a sound file", {}, cells("based", "otel", "parca", "tetragon", "gadget"))
+    build("baseless", one_note("tick").replace("_.stapsdt.base,0", "0,0").replace(
+        NOTE[NOTE.index('  ".ifndef'):], '  ""\n'), "-O2")
+    found = cells("baseless", "otel", "parca", "tetragon", "gadget")
+    tests.same("without .stapsdt.base", {("tick", "otel"): ["base-missing"], ("tick", "gadget"): ["base-missing"]}, found)
+    for consumers, severity in ((["--consumers", "otel"], "error"), (["--consumers", "gadget"], "error"), ([], "warning")):
+        result = tests.run("audit", *consumers, "baseless")
+        tests.check(f"base-missing is of severity {severity}: {consumers}", f"{severity} base-missing" in result.out,
+                    result.text())
+    # One dangling note of any name makes Tetragon refuse the file.
+    build("dead", "#include <sys/sdt.h>\n__attribute__((noinline)) void unused(int n) { DTRACE_PROBE1(pool, gone, n); }\n"
+          "int main(void) { DTRACE_PROBE(pool, tick); return 0; }\n", "-O2", "-ffunction-sections", "-fuse-ld=lld", "-Wl,--gc-sections")
+    tests.same("Tetragon and a dangling note", ["file-segment"], cells("dead", "tetragon").get(("tick", "tetragon")))
+    tests.run("fix", "dead", "-o", "alive")
+    tests.same("after fix", {}, cells("alive", "otel", "parca", "tetragon", "gadget"))
+    # What Inspektor Gadget and parca read of arguments.
+    for operands, wanted in (("8@16(%rbp)", set()), ("8@$5", {"gadget"}), ("8@(%rbp,%rax,8)", {"gadget", "parca"}),
+                             ("8f@8(%rbp)", {"gadget", "tetragon"}), ("8@(%rax)", {"gadget"})):
+        build("operand", one_note("tick", operands), "-O2")
+        tests.same(f"who does not read {operands}", wanted,
+                   {consumer for _, consumer in cells("operand", "parca", "tetragon", "gadget")})
+
+
+OLD = r"""
+#include "%s"
+#include <stdio.h>
+__attribute__((noinline)) void f(int x) { LEGACY_PROBE1(old, one, x); printf("%%d\n", x); }
+__attribute__((noinline)) void g(int x, double d) { LEGACY_PROBE0(old, two); printf("%%d %%f\n", x, d); }
+int main(int c, char **v) { for (int i = 0; i < 3; i++) { f(i); g(i, c); } return 0; }
+"""
+
+
+def old_calls():
+    """Calls of SystemTap up to 1.3 before a call with variable arguments, and through the global offset table."""
+    header = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "legacy.h"
+    for compiler in ("gcc", "clang-14"):
+        for options in (["-O0"], ["-O2"], ["-O2", "-fno-plt"], ["-O2", "-static"]):
+            if not shutil.which(compiler):
+                continue
+            build("calls", OLD % header, "-DLEGACY_FORM=5", "-DLEGACY_COUNTERS=0", *options, compiler=compiler)
+            before = say(os.path.abspath("calls"))
+            what = f"{compiler} {' '.join(options)}"
+            tests.same(f"{what}: its probes are system calls", 6, say("strace", os.path.abspath("calls")).count("getegid("))
+            result = tests.run("fix", "calls", "-o", "nops")
+            tests.check(f"{what}: both calls are upgraded", result.code == 0, result.text())
+            if result.code:
+                continue
+            tests.same(f"{what}: prints the same", before, say(os.path.abspath("nops")))
+            tests.same(f"{what}: no system call", 0, say("strace", os.path.abspath("nops")).count("getegid("))
+            tests.same(f"{what}: verify", 0, tests.run("verify", "calls", "nops").code)
+            sites = [int(m, 16) for m in re.findall(r"Location: 0x(\w+)", say("readelf", "-nW", "nops"))]
+            code = say("objdump", "-d", "nops")
+            tests.same(f"{what}: a nop of one byte at each site", [True] * len(sites),
+                       [bool(re.search(rf"^ *{site:x}:\s+90 +\s*nop", code, re.M)) for site in sites])
+
+
+def record_of_32_bits():
+    """SystemTap 0.9.5 wrote .long words: the last record of a program of 64 bits ends within a slot."""
+    probe = r"""__asm__ volatile(".section .probes\n.align 8\n1: .asciz \"%s\"\n.align 4\n.int 0x31425250\n.align 8\n"
+      ".long 1b\n.align 8\n.long 2f\n.previous\n2: nop");"""
+    build("short", "int main(void) { " + probe % "first" + probe % "last" + " return 0; }", "-O1", "-no-pie", "-fno-pie")
+    result = tests.run("fix", "short", "-o", "upgraded")
+    tests.same("upgraded", 0, result.code)
+    names = re.findall(r"Name: (\S+)", say("readelf", "-nW", "upgraded"))
+    tests.same("both records have notes", ["first", "last"], names)
+
+
+CASES = [names_that_perf_refuses, arguments, intel_operands, build_ids, unknown_machine, alpine_package,
+         counter_in_relro_page, symbols_of_unloaded_sections, patchelf_after, debug_file_by_itself, rust_names,
+         consumers_in_go, old_calls, record_of_32_bits]
+if os.uname().machine != "x86_64":
+    print("SKIP: the programs are written for x86-64")
+    sys.exit(77)
+for case in CASES:
+    if len(sys.argv) == 2 or case.__name__ in sys.argv[2:]:
+        case()
+tests.finish()

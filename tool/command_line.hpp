@@ -1,0 +1,31 @@
+// The options of each command, with their help. CLI11 is a heavy header: only these units have it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "tool/options.hpp"
+
+namespace reprobe {
+
+inline constexpr const char* kOutput = "Output";  // headings of --help
+inline constexpr const char* kSafety = "What may be lost";
+
+// What commands have in common.
+void add_common(CLI::App& command, CommonOptions& common);
+void add_second_opinion(CLI::App& command, SecondOpinionMode& mode);
+// --objects.
+CLI::Option* add_objects(CLI::App& command, std::vector<std::string>& objects);
+
+// Commands that read (command_line_read.cpp).
+void add_list(CLI::App& app, ListOptions& options);
+void add_audit(CLI::App& app, AuditOptions& options);
+void add_verify(CLI::App& app, VerifyOptions& options);
+void add_diff(CLI::App& app, DiffOptions& options);
+
+// Commands that rewrite a file (command_line_write.cpp).
+void add_fix(CLI::App& app, FixCommandOptions& options);
+void add_sled(CLI::App& app, SledCommandOptions& options);
+void add_guards(CLI::App& app, GuardsCommandOptions& options);
+void add_relativize(CLI::App& app, RelativizeCommandOptions& options);
+
+}  // namespace reprobe

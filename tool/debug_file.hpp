@@ -1,0 +1,16 @@
+// Where the separate debug file of a program lies: --from-debug=auto.
+#pragma once
+
+#include <string>
+
+#include "libprobe/elf/file.hpp"
+#include "libprobe/error.hpp"
+
+namespace reprobe {
+
+// Looks by the build-id under /usr/lib/debug, by .gnu_debuglink beside the file, in its folder
+// .debug and under /usr/lib/debug, and asks debuginfod-find(1) where that is installed. What is
+// found has the file's build-id. Errors: refused (no build-id), unreadable (no such file).
+[[nodiscard]] Result<std::string> find_debug_file(const std::string& path, const ElfFile& file);
+
+}  // namespace reprobe

@@ -1,0 +1,20 @@
+// From --pid to processes, and to the ELF files that they execute.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tool/inputs.hpp"
+
+namespace reprobe {
+
+inline constexpr std::string_view kAllProcesses = "all";
+
+// `pid`: a number (not looked for) or "all".
+[[nodiscard]] Result<std::vector<int>> asked_processes(const std::string& pid);
+
+// Each file once, however many processes map it, under the path that a process knows it by.
+void for_each_process_elf(const std::string& pid, const InputHandlers& handlers);
+
+}  // namespace reprobe
