@@ -122,9 +122,11 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       "6.17 to 7.1 (and there kills forked children of a traced program: not for servers that "
       "fork).\n"
       "\n"
-      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (or no site could get a sled), 5 "
-      "could\n"
-      "not be written.\n"
+      "A file that has sleds keeps them and gets those of -p besides, or all of another --kind.\n"
+      "With -o the output is always there: a copy where there is nothing to do.\n"
+      "\n"
+      "Exit: 0 done or nothing to do, 3 unreadable, 4 refused (in place also: no site could get a\n"
+      "sled), 5 could not be written.\n"
       "\n"
       "Examples:\n"
       "  reprobe sled app\n"
@@ -151,6 +153,8 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
   command.add_flag("--allow-fork", options.allow_fork,
                    "nop5 sleds in a program that forks, too: traced on Linux 6.17 to 7.1, its "
                    "children die");
+  command.add_flag("--debuggable", options.debuggable,
+                   "no sled where a debugger's breakpoint on old code would break the way to it");
   command.add_flag("--undo", options.undo, "take the sleds out again");
   command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
   add_safety(command, options);
@@ -210,7 +214,6 @@ void add_relativize(CLI::App& app, RelativizeCommandOptions& options) {
       "The index (.note.reprobe) is read-only and needs no relocation: a program finds its own\n"
       "probes in it, and reprobe fix writes the notes from it once llvm-strip --strip-all deleted\n"
       "them. Again on a file that has one: the index is renewed where the notes changed.\n"
-      "Use it before reprobe sled, whose --undo refuses a file that got its index later.\n"
       "\n"
       "Exit: 0 done or nothing to do, 3 unreadable, 4 refused, 5 could not be written.\n"
       "\n"

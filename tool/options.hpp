@@ -1,6 +1,7 @@
 // Options that commands share, and the values of each command's own.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,8 +77,9 @@ struct FixCommandOptions : WriteOptions {
 
 struct SledCommandOptions : WriteOptions {
   CommonOptions common;
-  SledKind kind{SledKind::nop10};
+  std::optional<SledKind> kind;  // nothing: nop10, or what the file's sleds are
   GuardMode guard{GuardMode::automatic};
+  bool debuggable{};
   bool allow_fork{};
   bool undo{};
 };

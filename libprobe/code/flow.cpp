@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "libprobe/code/code_uses.hpp"
+#include "libprobe/code/flow_kept.hpp"
 #include "libprobe/code/flow_parts.hpp"
 #include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/code/flow_scan.hpp"
@@ -71,12 +73,23 @@ bool FunctionFlow::target_between(VirtAddr after, VirtAddr before) const {
   return at != targets.end() && at->address < before;
 }
 
+namespace {
+
+bool is_filler(const CodeInstruction& code) {
+  return code.kind == InstructionKind::nop ||
+         (code.kind == InstructionKind::trap && code.size.value == 1);
+}
+
+}  // namespace
+
 std::vector<bool> FunctionFlow::dead_filler() const {
   std::vector<bool> dead(code.size(), false);
-  for (std::size_t i = 1; complete && i < code.size(); ++i) {
-    const bool filler =
-        code[i].kind == InstructionKind::nop || code[i].kind == InstructionKind::trap;
-    dead[i] = filler && target(code[i].address) == 0 && (code[i - 1].ends_block() || dead[i - 1]);
+  for (std::size_t i = 1; complete && !holds_data && i < code.size(); ++i) {
+    // A debugger, or a handler of SIGTRAP, goes on behind an int3 that somebody reached.
+    const bool ends = code[i - 1].ends_block() && !is_filler(code[i - 1]);
+    dead[i] = (ends || dead[i - 1]) && is_filler(code[i]) && target(code[i].address) == 0 &&
+              !target_between(code[i].address, code[i].end()) &&
+              !kept.why_kept(code[i].address, code[i].end());
   }
   return dead;
 }
@@ -94,11 +107,13 @@ struct FlowReader::State {
   std::vector<std::size_t>
       holder;  // of each site, in `functions`; their number where there is none
   References references;
+  CodeUses uses;
   std::uint64_t budget{};
 
   [[nodiscard]] const Function* function_of(VirtAddr site) const;
   [[nodiscard]] bool entered_by_calls(const Function& function) const;
   void add_padding(FunctionFlow& flow) const;
+  [[nodiscard]] bool may_be_used(const CodeUse& use) const;
   void add_own_targets(FunctionFlow& flow) const;
   void check_boundaries(FunctionFlow& flow) const;
 };
@@ -148,8 +163,9 @@ AddressRanges ranges_of(std::span<const Function> functions) {
   std::vector<AddressRanges::Range> ranges;
   for (const Function& function : functions) {
     const VirtAddr end = end_of(function);
-    ranges.push_back(
-        {function.start, VirtAddr{checked_add(end.value, kLongestPadding).value_or(end.value)}});
+    const std::uint64_t start = function.start.value;
+    ranges.push_back({VirtAddr{start - std::min(start, kLongestPadding)},
+                      VirtAddr{checked_add(end.value, kLongestPadding).value_or(end.value)}});
   }
   return AddressRanges(std::move(ranges));
 }
@@ -181,6 +197,9 @@ void FlowReader::State::add_padding(FunctionFlow& flow) const {
       last = std::min(last, fde.start.value);
   for (const Reference& r : references.into(end, VirtAddr{last}))
     last = std::min(last, r.target.value);
+  for (const CodeUse& use : uses.into(end, VirtAddr{last})) {
+    if (may_be_used(use)) last = std::min(last, use.target.value);
+  }
   // A note names it, rightly or not: it stays what it is.
   const auto site = std::ranges::lower_bound(sites, end);
   if (site != sites.end()) last = std::min(last, site->value);
@@ -194,6 +213,15 @@ void FlowReader::State::add_padding(FunctionFlow& flow) const {
     flow.code.push_back(*code);
   }
   flow.padding = Size{at.value - end.value};
+}
+
+// An operand was found by its bytes: where the code around it is known, it has to be one.
+bool FlowReader::State::may_be_used(const CodeUse& use) const {
+  const auto range = use.kind == CodeUseKind::operand ? ranges.find(use.source) : std::nullopt;
+  const auto code = range ? ranges.decode(*range) : std::nullopt;
+  if (!code) return true;
+  const auto after = std::ranges::upper_bound(*code, use.source, {}, &CodeInstruction::address);
+  return after == code->begin() || is_operand(*std::prev(after), use);
 }
 
 void FlowReader::State::add_own_targets(FunctionFlow& flow) const {
@@ -211,7 +239,9 @@ void FlowReader::State::add_own_targets(FunctionFlow& flow) const {
 // Linear and recursive decoding agree where every jump and landing pad leads to an instruction.
 void FlowReader::State::check_boundaries(FunctionFlow& flow) const {
   for (const CodeTarget& target : flow.targets) {
-    if ((target.kinds & (kTargetBranch | kTargetLandingPad | kTargetSite)) == 0) continue;
+    constexpr TargetKinds kCertain =
+        kTargetBranch | kTargetLandingPad | kTargetSite | kTargetForeign | kTargetTable;
+    if ((target.kinds & kCertain) == 0) continue;
     const auto after =
         std::ranges::upper_bound(flow.code, target.address, {}, &CodeInstruction::address);
     if (after == flow.code.begin()) continue;
@@ -238,10 +268,12 @@ Result<FlowReader> FlowReader::open(const ElfFile& file, std::span<const VirtAdd
   std::ranges::sort(sorted);
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   FoundFunctions found = functions_of(file, sorted);
-  References references = find_references(file, ranges_of(found.functions));
+  const AddressRanges asked = ranges_of(found.functions);
+  References references = find_references(file, asked);
+  CodeUses uses = find_code_uses(file, asked);
   return FlowReader(std::make_unique<State>(
       State{&file, std::move(*ranges), std::move(sorted), std::move(found.functions),
-            std::move(found.holder), std::move(references),
+            std::move(found.holder), std::move(references), std::move(uses),
             checked_mul(file.source().size(), kBudget).value_or(~std::uint64_t{0})}));
 }
 
@@ -259,13 +291,22 @@ Result<FunctionFlow> FlowReader::function_of(VirtAddr site) const {
     incomplete(flow, "not all of its bytes are instructions, or it is longer than 1 MiB");
     return flow;
   }
-  PartsQuestion question{range, flow.code, state_->references.into(range.start, range.end),
-                         state_->entered_by_calls(*function), &state_->budget};
+  // What is patched may begin before the function (-fpatchable-function-entry=8,3).
+  const std::uint64_t before = range.start.value - std::min(range.start.value, kLongestPadding);
+  PartsQuestion question{range,
+                         flow.code,
+                         state_->references.into(range.start, VirtAddr{range.end.value + 1}),
+                         state_->uses.into(VirtAddr{before}, range.end),
+                         state_->entered_by_calls(*function),
+                         &state_->budget};
   FunctionParts parts = find_parts(*state_->file, state_->ranges, question);
   flow.targets = std::move(parts.targets);
+  flow.kept = KeptRanges(std::move(parts.kept));
+  flow.holds_data = parts.holds_data;
   if (!parts.why_incomplete.empty()) incomplete(flow, std::move(parts.why_incomplete));
   if (!state_->references.unread.empty())
     incomplete(flow, state_->references.unread + " could not be read");
+  if (!state_->uses.unread.empty()) incomplete(flow, state_->uses.unread + " could not be read");
   state_->add_own_targets(flow);
   merge(flow.targets);
   state_->check_boundaries(flow);

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "libprobe/code/functions.hpp"
+#include "libprobe/code/kept_code.hpp"
 #include "libprobe/code/x86_operands.hpp"
 #include "libprobe/elf/file.hpp"
 #include "libprobe/error.hpp"
@@ -71,6 +72,9 @@ struct FunctionFlow {
   // Ascending, in [start, start+size+padding). Not only at instruction starts: a jump over a lock
   // prefix, a false target.
   std::vector<CodeTarget> targets;
+  KeptRanges kept;
+  // Data may stand among the code: filler behind a block's end may be some of it.
+  bool holds_data{};
   // All targets are known. Where false, only what needs no knowledge of them is safe.
   bool complete{};
   std::string why_incomplete;  // "indirect jump at 0x1234 that was not understood"
@@ -81,7 +85,7 @@ struct FunctionFlow {
   // A target in (after, before), exclusive on both sides? O(log n).
   [[nodiscard]] bool target_between(VirtAddr after, VirtAddr before) const;
   // By index in `code`: nops and int3 behind the end of a block that nothing reaches. None where
-  // not all targets are known.
+  // not all targets are known, or data may stand among the code.
   [[nodiscard]] std::vector<bool> dead_filler() const;
   // The instruction that starts there; nullptr where none does. O(log n).
   [[nodiscard]] const CodeInstruction* at(VirtAddr address) const;

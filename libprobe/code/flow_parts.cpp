@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "libprobe/code/flow_kept.hpp"
 #include "libprobe/code/jump_table.hpp"
 #include "libprobe/code/lsda.hpp"
 
@@ -18,6 +19,9 @@ namespace {
 constexpr std::size_t kMostParts = 256;
 // A table makes other jumps reachable, whose tables do the same.
 constexpr unsigned kMostRounds = 16;
+constexpr std::uint64_t kPointer = 8;
+// Words of a table of labels that follow each other and lead to other parts of the function.
+constexpr unsigned kMostOthers = 4;
 
 bool is_call(const CodeInstruction& code) {
   return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
@@ -41,6 +45,7 @@ struct Part {
   std::span<const CodeInstruction> code;
   std::vector<ArrivalPoint> arrivals;  // by address
   bool entered_by_calls{};
+  std::vector<StackJump> stack_jumps{};
 };
 
 class PartFinder {
@@ -49,7 +54,7 @@ class PartFinder {
       : file_(file), ranges_(ranges), question_(question) {}
 
   FunctionParts run() {
-    parts_.push_back({question_.range, {}, question_.code, {}, question_.entered_by_calls});
+    parts_.push_back({question_.range, {}, question_.code, {}, question_.entered_by_calls, {}});
     take_references();
     take_short_jumps();
     close_over_parts();
@@ -62,6 +67,7 @@ class PartFinder {
       close_over_parts();
     }
     if (out_.why_incomplete.empty()) report_not_understood();
+    take_kept();
     return std::move(out_);
   }
 
@@ -107,7 +113,7 @@ class PartFinder {
           fmt::format("the code at {:#x} that belongs to it does not decode", range->start.value));
       return nullptr;
     }
-    Part part{*range, std::move(*code), {}, {}, ranges_.is_function(range->start)};
+    Part part{*range, std::move(*code), {}, {}, ranges_.is_function(range->start), {}};
     part.code = part.own;
     parts_.push_back(std::move(part));
     return &parts_.back();
@@ -122,6 +128,19 @@ class PartFinder {
     if (spend(range.end.value - range.start.value))
       if (auto code = ranges_.decode(range)) looked_at_code_ = std::move(*code);
     return looked_at_code_;
+  }
+
+  // The instruction that holds the byte; nullptr where the code there is not known.
+  const CodeInstruction* holder_of(VirtAddr address) {
+    const auto code = function_at(address);
+    const auto after = std::ranges::upper_bound(code, address, {}, &CodeInstruction::address);
+    return after == code.begin() || std::prev(after)->end() <= address ? nullptr
+                                                                       : &*std::prev(after);
+  }
+  std::span<const CodeInstruction> function_at(VirtAddr address) {
+    if (const Part* part = part_of(address)) return part->code;
+    const auto range = ranges_.find(address);
+    return range ? look_at(*range) : std::span<const CodeInstruction>{};
   }
 
   // Something jumps there from a part or out of a table.
@@ -151,8 +170,14 @@ class PartFinder {
   }
 
   void take_references() {
+    for (const CodeUse& use : question_.uses) {
+      if (use.kind != CodeUseKind::distance || use.target <= question_.range.start) continue;
+      target(use.target, kTargetWord);
+      arrive(use.target, Arrival::unknown);
+    }
     for (const Reference& r : question_.references) {
       const bool inside = r.target != question_.range.start;
+      if (r.target >= question_.range.end) continue;  // of interest to find_kept_code()
       switch (r.kind) {
         case ReferenceKind::branch:
         case ReferenceKind::call:
@@ -164,6 +189,8 @@ class PartFinder {
           if (inside) arrive(r.target, Arrival::indirect);
           break;
         case ReferenceKind::word:
+          if (const auto* code = holder_of(r.source); code && !states_address(*code, r.target))
+            break;
           target(r.target, kTargetWord);
           if (inside) arrive(r.target, Arrival::indirect);
           break;
@@ -230,13 +257,26 @@ class PartFinder {
         const CodeInstruction& code = parts_[closed_].code[i];
         const auto to = code.target;
         if (!to || is_call(code) || parts_[closed_].range.contains(*to)) continue;
+        if (const auto thunk = thunk_at(*to)) {
+          parts_[closed_].stack_jumps.push_back({i, thunk->reg, i});
+          continue;
+        }
         // clang -O0: an empty block at the end, which is never reached.
         if (*to == parts_[closed_].range.end && !ranges_.find(*to)) continue;
         jump_to(*to);
         arrive(*to, Arrival::unknown);
       }
-      take_landing_pads(parts_[closed_].range);
+      Part& part = parts_[closed_];
+      const auto jumps = returns_that_jump(part.code, part.entered_by_calls);
+      part.stack_jumps.insert(part.stack_jumps.end(), jumps.begin(), jumps.end());
+      take_landing_pads(part.range);
     }
+  }
+
+  // Code that makes an indirect jump of the jump to it, here or in a library.
+  [[nodiscard]] std::optional<JumpThunk> thunk_at(VirtAddr target) const {
+    if (ranges_.imports_thunks() && ranges_.is_linkage(target)) return JumpThunk{};
+    return jump_thunk(ranges_, target);
   }
 
   void take_landing_pads(const CodeRange& range) {
@@ -247,15 +287,20 @@ class PartFinder {
     if (first && first->start != range.start) fdes.push_back(*first);
     for (const Fde& fde : fdes) {
       if (fde.start > question_.range.start) target(fde.start, kTargetFde);
-      const auto pads = landing_pads(file_, fde);
-      if (!pads) {
+      const auto sites = call_sites(file_, fde);
+      if (!sites) {
         missing(fmt::format("the LSDA of the code at {:#x} cannot be read", fde.start.value));
         return;
       }
-      for (const VirtAddr pad : *pads) {
-        target(pad, kTargetLandingPad);
-        if (part_of(pad) == nullptr) reach(pad);
-        arrive(pad, Arrival::unknown);
+      for (const CallSite& site : *sites) {
+        if (!site.pad) continue;
+        // A signal handler may throw from what faults there (-fnon-call-exceptions).
+        if (const auto end = checked_add(site.start.value, site.size.value))
+          out_.kept.push_back({site.start, VirtAddr{*end}, KeptHow::faults,
+                               "an instruction whose fault a landing pad may catch"});
+        target(*site.pad, kTargetLandingPad);
+        if (part_of(*site.pad) == nullptr) reach(*site.pad);
+        arrive(*site.pad, Arrival::unknown);
       }
     }
   }
@@ -293,20 +338,32 @@ class PartFinder {
     arrivals.erase(std::unique(arrivals.begin(), arrivals.end(), same), arrivals.end());
   }
 
+  // The address of the function itself is no label: at -O0 its functions' pointers are everywhere.
+  [[nodiscard]] bool is_label_in_data(const Reference& r) const {
+    const bool data = r.kind == ReferenceKind::relocation || r.kind == ReferenceKind::word;
+    return data && r.target != question_.range.start && r.target != question_.range.end;
+  }
+
   // Tables of all parts. True where they led to something new.
   bool follow_tables() {
     not_understood_.clear();
+    label_tables_.clear();
     take_labels();
     std::vector<CodeRange> ranges;
     for (const Part& part : parts_) ranges.push_back(part.range);
     std::vector<TableTarget> targets;
     std::vector<VirtAddr> through_memory;
     bool adds_to_labels = false;
+    bool adds_to_loaded = false;
+    const bool labels_in_data = std::ranges::any_of(
+        question_.references, [&](const Reference& r) { return is_label_in_data(r); });
     for (Part& part : parts_) {
       sort_arrivals(part.arrivals);
       IndirectJumps jumps =
           follow_indirect_jumps({&file_, part.code, part.arrivals, part.entered_by_calls, ranges,
-                                 [this](VirtAddr address) { return may_be_case(address); }});
+                                 [this](VirtAddr address) { return may_be_case(address); },
+                                 part.stack_jumps, labels_in_data});
+      take_label_tables(jumps);
       const auto append = [](auto& to, const auto& from) {
         to.insert(to.end(), from.begin(), from.end());
       };
@@ -314,10 +371,53 @@ class PartFinder {
       append(not_understood_, jumps.not_understood);
       append(through_memory, jumps.through_memory);
       adds_to_labels |= jumps.adds_to_labels;
+      adds_to_loaded |= jumps.adds_to_loaded;
     }
-    if (adds_to_labels)
+    // A label that stands in a table of labels is not loaded to compute from it.
+    const bool bases_in_data = std::ranges::any_of(question_.references, [&](const Reference& r) {
+      return is_label_in_data(r) &&
+             std::ranges::none_of(label_tables_,
+                                  [&](const CodeRange& table) { return table.contains(r.source); });
+    });
+    if (adds_to_labels || (adds_to_loaded && bases_in_data))
       not_understood_.insert(not_understood_.end(), through_memory.begin(), through_memory.end());
     return take_table_targets(targets);
+  }
+
+  // Words that a jump reads are labels; of a table of whole addresses all that follow each other.
+  void take_label_tables(const IndirectJumps& jumps) {
+    label_tables_.insert(label_tables_.end(), jumps.tables.begin(), jumps.tables.end());
+    if (jumps.pointer_tables.empty()) return;
+    std::unordered_set<std::uint64_t> sources;
+    for (const Reference& r : question_.references) sources.insert(r.source.value);
+    for (const VirtAddr table : jumps.pointer_tables) {
+      VirtAddr end = table;
+      unsigned others = 0;
+      for (VirtAddr word = table; others <= kMostOthers; word.value += kPointer) {
+        others = sources.contains(word.value) ? 0 : others + 1;
+        if (others == 0) end = VirtAddr{word.value + kPointer};
+      }
+      if (end > table) label_tables_.push_back({table, end});
+    }
+  }
+
+  void take_kept() {
+    const bool jumps = std::ranges::any_of(parts_, [](const Part& part) {
+      return !part.stack_jumps.empty() ||
+             std::ranges::any_of(part.code, [](const CodeInstruction& code) {
+               return code.kind == InstructionKind::indirect_jump;
+             });
+    });
+    const VirtAddr end = question_.range.end;
+    const auto next = ranges_.find(end);
+    FoundKept found = find_kept_code({question_.range, question_.code, question_.references,
+                                      question_.uses, label_tables_, jumps,
+                                      ranges_.is_function(end) || (next && next->start == end),
+                                      [this](VirtAddr at) { return holder_of(at); },
+                                      [this](VirtAddr at) { return function_at(at); },
+                                      [this](VirtAddr at) { return part_of(at) != nullptr; }});
+    out_.kept.insert(out_.kept.end(), found.kept.begin(), found.kept.end());
+    out_.holds_data = found.holds_data;
   }
 
   bool take_table_targets(std::span<const TableTarget> targets) {
@@ -355,6 +455,7 @@ class PartFinder {
   std::size_t closed_{};  // parts whose jumps and landing pads were followed
   std::unordered_set<std::uint64_t> table_targets_;
   std::vector<VirtAddr> not_understood_;
+  std::vector<CodeRange> label_tables_;
   // The last code that was looked at.
   CodeRange looked_at_;
   std::vector<CodeInstruction> looked_at_code_;

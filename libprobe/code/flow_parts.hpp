@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libprobe/code/code_uses.hpp"
 #include "libprobe/code/flow.hpp"
 #include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/code/flow_scan.hpp"
@@ -15,6 +16,8 @@ namespace reprobe {
 struct FunctionParts {
   // Targets in the function, in any order, except those of its own direct jumps.
   std::vector<CodeTarget> targets;
+  std::vector<KeptCode> kept;
+  bool holds_data{};           // FunctionFlow::holds_data
   std::string why_incomplete;  // empty: nothing is missing
 };
 
@@ -22,7 +25,8 @@ struct FunctionParts {
 struct PartsQuestion {
   CodeRange range;                        // of the function
   std::span<const CodeInstruction> code;  // of the range, not empty
-  std::span<const Reference> references;  // into the range, start included
+  std::span<const Reference> references;  // into the range, start and end included
+  std::span<const CodeUse> uses;          // into the range
   // The function's start is reached by calls or through pointers; false: it may be a part itself.
   bool entered_by_calls{};
   // What may still be decoded and read, in bytes; reduced by what was. Parts and tables of a sane

@@ -17,6 +17,15 @@ bool names_a_part(std::string_view name) {
          tail.find(".__part.") != std::string_view::npos;
 }
 
+namespace {
+
+// GCC's and LLVM's names of retpolines.
+bool is_thunk(std::string_view name) {
+  return name.starts_with("__x86_indirect_thunk") || name.starts_with("__llvm_retpoline");
+}
+
+}  // namespace
+
 std::optional<CodeRanges> CodeRanges::open(const ElfFile& file) {
   if (file.header().machine != EM_X86_64) return std::nullopt;
   auto decoder = Decoder::open(file.header(), false);
@@ -41,6 +50,8 @@ void CodeRanges::read_symbols() {
     for (std::uint32_t i = 1; i < table->size(); ++i) {
       const Symbol symbol = table->at(i);
       const bool function = symbol.type == STT_FUNC || symbol.type == STT_GNU_IFUNC;
+      if (!symbol.in_section() && symbol.shndx == SHN_UNDEF && is_thunk(table->name(symbol)))
+        imports_thunks_ = true;
       if (!function || !symbol.in_section()) continue;
       const bool part = symbol.binding == STB_LOCAL && names_a_part(table->name(symbol));
       symbols_.push_back({symbol.value, symbol.size, part});
@@ -50,6 +61,55 @@ void CodeRanges::read_symbols() {
 }
 
 std::optional<CodeRange> CodeRanges::find(VirtAddr address) const {
+  const auto range = described(address);
+  return range ? range : undescribed(address);
+}
+
+// The gap, where its instructions end with it: then they begin with it, too.
+std::optional<CodeRange> CodeRanges::undescribed(VirtAddr address) const {
+  if (!gaps_) gaps_ = find_gaps();
+  const auto after =
+      std::ranges::upper_bound(*gaps_, address, {}, [](const Gap& gap) { return gap.range.start; });
+  if (after == gaps_->begin() || !std::prev(after)->range.contains(address)) return std::nullopt;
+  Gap& gap = *std::prev(after);
+  if (!gap.decodes) gap.decodes = decode(gap.range).has_value();
+  return *gap.decodes ? std::optional(gap.range) : std::nullopt;
+}
+
+std::vector<CodeRanges::Gap> CodeRanges::find_gaps() const {
+  std::vector<CodeRange> known;
+  for (const SymbolRange& symbol : symbols_) {
+    if (const auto end = checked_add(symbol.start.value, symbol.size.value))
+      known.push_back({symbol.start, VirtAddr{*end}});
+  }
+  std::uint64_t left = file_->source().size();  // sections of a hostile file overlap
+  std::vector<Gap> gaps;
+  for (const Section& section : file_->sections()) {
+    const auto end = checked_add(section.addr.value, section.size.value);
+    if (!section.executable() || section.nobits() || !end || section.size.value > left) continue;
+    left -= section.size.value;
+    std::vector<CodeRange> here;
+    if (unwind_) {
+      for (const Fde& fde : unwind_->starting_in(section.addr, VirtAddr{*end})) {
+        if (const auto last = checked_add(fde.start.value, fde.size.value))
+          here.push_back({fde.start, VirtAddr{*last}});
+      }
+    }
+    std::ranges::copy_if(known, std::back_inserter(here),
+                         [&](const CodeRange& r) { return section.contains(r.start); });
+    here.push_back({VirtAddr{*end}, VirtAddr{*end}});
+    std::ranges::sort(here, {}, &CodeRange::start);
+    VirtAddr at = section.addr;
+    for (const CodeRange& range : here) {
+      if (range.start > at) gaps.push_back({{at, range.start}, {}});
+      at = std::max(at, range.end);
+    }
+  }
+  std::ranges::sort(gaps, {}, [](const Gap& gap) { return gap.range.start; });
+  return gaps;
+}
+
+std::optional<CodeRange> CodeRanges::described(VirtAddr address) const {
   std::optional<Fde> fde;
   if (unwind_) fde = unwind_->find(address);
   if (fde) {

@@ -30,7 +30,8 @@ class CodeRanges {
   // Nothing where the machine's code is not understood.
   [[nodiscard]] static std::optional<CodeRanges> open(const ElfFile& file);
 
-  // The FDE that holds the address, or else the function symbol.
+  // The FDE that holds the address, or else the function symbol, or else what lies between those:
+  // small functions of start-up code have neither FDE nor size.
   [[nodiscard]] std::optional<CodeRange> find(VirtAddr address) const;
 
   // A symbol says that a function starts here, and not a part of one.
@@ -39,6 +40,9 @@ class CodeRanges {
   // Code at the address that only jumps on through a pointer, as an entry of the procedure linkage
   // table does.
   [[nodiscard]] bool is_linkage(VirtAddr address) const;
+
+  // Another file has the thunks through which the file jumps (-mindirect-branch=thunk-extern).
+  [[nodiscard]] bool imports_thunks() const { return imports_thunks_; }
 
   // All instructions of the range, without gaps; nothing where one does not decode or crosses the
   // end, and where the range is too long.
@@ -54,13 +58,24 @@ class CodeRanges {
     bool part{};
   };
 
+  struct Gap {
+    CodeRange range;
+    std::optional<bool> decodes;  // once asked
+  };
+
   CodeRanges(const ElfFile& file, Decoder decoder);
+  [[nodiscard]] std::vector<Gap> find_gaps() const;
   void read_symbols();
+  [[nodiscard]] std::optional<CodeRange> described(VirtAddr address) const;
+  [[nodiscard]] std::optional<CodeRange> undescribed(VirtAddr address) const;
 
   const ElfFile* file_;
   Decoder decoder_;
   std::optional<UnwindTable> unwind_;
+  bool imports_thunks_{};
   std::vector<SymbolRange> symbols_;  // of functions, by start
+  // Between described code, by start; found when one is asked for.
+  mutable std::optional<std::vector<Gap>> gaps_;
 };
 
 }  // namespace reprobe

@@ -1,10 +1,13 @@
 #include "libprobe/code/flow_scan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
+
+#include "libprobe/elf/dynamic_tables.hpp"
 
 namespace reprobe {
 namespace {
@@ -16,6 +19,27 @@ constexpr bool is_tls(std::uint32_t type) { return type >= 16 && type <= 23; }
 // Segments of a sane file do not overlap; all together are read as if they were a few times the
 // file.
 constexpr std::uint64_t kMaxPasses = 4;
+
+bool is_printable(std::byte b) {
+  const unsigned value = std::to_integer<unsigned>(b);
+  return (value >= 0x20 && value < 0x7f) || value == '\n' || value == '\t';
+}
+
+// The end of a text, not an address: four bytes of text before it, three and a NUL in it. Below
+// 16 MiB an address has a NUL there too; one among text that fills the field before it is believed
+// where it has the eight bytes of a pointer.
+bool is_text(ByteView bytes, std::size_t at) {
+  constexpr std::size_t kBefore = 4, kWord = 4;
+  if (at < kBefore || std::to_integer<unsigned>(bytes[at + kWord - 1]) != 0) return false;
+  const ByteView text = bytes.subspan(at - kBefore, kBefore + kWord - 1);
+  return std::ranges::all_of(text, is_printable);
+}
+
+bool is_pointer(ByteView bytes, std::size_t at, std::uint64_t address) {
+  if ((address + at) % 8 != 0 || at + 8 > bytes.size()) return false;
+  return std::ranges::all_of(bytes.subspan(at + 4, 4),
+                             [](std::byte b) { return b == std::byte{0}; });
+}
 
 std::uint32_t load32(const std::byte* at) {
   std::uint32_t value = 0;
@@ -41,19 +65,52 @@ class Scan {
       }
       budget -= segment.filesz.value;
       if (executable) code(*bytes, segment.vaddr.value);
-      if (file_.header().type == ET_EXEC) words(*bytes, segment.vaddr.value);
+      if (file_.header().type == ET_EXEC) words(*bytes, segment.vaddr.value, executable);
     }
   }
 
   void relocations() {
     std::uint64_t budget = file_.source().size();
     for (const Section& section : file_.sections()) {
+      // Bionic's (SHT_ANDROID_REL, _RELA, _RELR) are packed in a way of their own.
+      constexpr std::array<std::uint32_t, 3> kPacked{0x60000001, 0x60000002, 0x6fffff00};
+      const bool packed = std::ranges::find(kPacked, section.type) != kPacked.end();
+      if (packed && section.allocated()) unread("the packed relocations of " + section.name);
       const bool table = section.holds_relocations() || section.type == SHT_RELR;
       if (!table || !section.allocated()) continue;
       if (section.size.value > budget) return unread("relocations");
       budget -= section.size.value;
       const bool good = section.type == SHT_RELR ? relr(section) : relocation_table(section);
       if (!good) unread("the relocations of " + section.name);
+    }
+  }
+
+  // What the dynamic section names without a section: the tables of a file whose section headers
+  // do not say so.
+  void dynamic_relocations() {
+    for (const DynamicTable& table : dynamic_tables(file_)) {
+      const bool known = std::ranges::any_of(file_.sections(), [&](const Section& section) {
+        const bool holds = section.holds_relocations() || section.type == SHT_RELR;
+        return holds && section.allocated() && section.contains(table.address);
+      });
+      if (known) continue;
+      for_each_relocation(file_, table, [&](const DynamicRelocation& r) {
+        // Of a symbol the value is found among the symbols.
+        const auto in_place = word_at(r.place);
+        if (r.addend)
+          add(static_cast<std::uint64_t>(*r.addend), r.place.value, ReferenceKind::relocation);
+        if (!r.addend && in_place) add(*in_place, r.place.value, ReferenceKind::relocation);
+      });
+    }
+  }
+
+  // Where the program begins, and what the dynamic linker calls. Its arrays of functions are words
+  // of data.
+  void entries() {
+    constexpr std::uint64_t DT_INIT = 12, DT_FINI = 13;
+    add(file_.header().entry.value, 0, ReferenceKind::symbol);
+    for (const DynamicEntry& entry : dynamic_entries(file_)) {
+      if (entry.tag == DT_INIT || entry.tag == DT_FINI) add(entry.value, 0, ReferenceKind::symbol);
     }
   }
 
@@ -124,7 +181,7 @@ class Scan {
 
   // Addresses of a program that is not position-independent lie below 4 GiB, unless it was linked
   // elsewhere: then the upper half has to be there too.
-  void words(ByteView bytes, std::uint64_t address) {
+  void words(ByteView bytes, std::uint64_t address, bool executable) {
     if (bytes.size() < 4) return;
     const std::uint64_t upper = file_.header().entry.value >> 32;
     const std::size_t width = upper == 0 ? 4 : 8;
@@ -132,6 +189,9 @@ class Scan {
     for (std::size_t i = 0; i + width <= bytes.size(); ++i) {
       std::uint64_t value = load32(bytes.data() + i);
       if (width == 8) value |= std::uint64_t{load32(bytes.data() + i + 4)} << 32;
+      if (!ranges_.contains(VirtAddr{value})) continue;
+      const bool text = !executable && width == 4 && is_text(bytes, i);
+      if (text && !is_pointer(bytes, i, address)) continue;
       add(value, address + i, ReferenceKind::word);
     }
   }
@@ -231,6 +291,8 @@ References find_references(const ElfFile& file, const AddressRanges& ranges) {
   Scan scan(file, ranges, references);
   scan.segments();
   scan.relocations();
+  scan.dynamic_relocations();
+  scan.entries();
   scan.symbols();
   const auto key = [](const Reference& r) { return std::tuple(r.target, r.source, r.kind); };
   std::ranges::sort(references.found, {}, key);

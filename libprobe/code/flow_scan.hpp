@@ -48,7 +48,7 @@ enum class ReferenceKind : std::uint8_t {
   lea,         // lea with a rip-relative operand
   relocation,  // source: the place that is relocated
   word,        // ET_EXEC: four bytes that hold it
-  symbol,
+  symbol,      // or what the ELF header or the dynamic section names: the program's entry
 };
 
 struct Reference {

@@ -56,11 +56,23 @@ class Follower {
       jump_ = code.address;
       if (!follow(i)) out_.not_understood.push_back(code.address);
     }
-    out_.adds_to_labels = adds_to_labels();
+    for (const StackJump& jump : piece_.stack_jumps) {
+      jump_ = piece_.code[jump.at].address;
+      const bool known = jump.reg && follow_register(jump.read_at, *jump.reg);
+      if (!known) out_.not_understood.push_back(jump_);
+    }
+    const bool takes_labels = takes_base_ || !labels_.empty();
+    if (takes_labels || piece_.labels_in_data) out_.adds_to_loaded = adds_to_loaded();
+    out_.adds_to_labels = computes_labels_ || (takes_labels && out_.adds_to_loaded);
     return std::move(out_);
   }
 
  private:
+  // The function itself: its address may be a base as a label's is.
+  [[nodiscard]] bool is_base(VirtAddr address) const {
+    return std::ranges::any_of(piece_.parts,
+                               [&](const CodeRange& part) { return part.contains(address); });
+  }
   // Inside a part of the function, not at its start: that is the function's address.
   [[nodiscard]] bool is_label(VirtAddr address) const {
     return std::ranges::any_of(piece_.parts, [&](const CodeRange& part) {
@@ -69,8 +81,10 @@ class Follower {
   }
 
   void take_addresses(const CodeInstruction& code) {
-    if (code.is_lea() && code.rip_target)
+    if (code.is_lea() && code.rip_target) {
       (is_label(*code.rip_target) ? labels_ : data_).push_back(*code.rip_target);
+      takes_base_ = takes_base_ || is_base(*code.rip_target);
+    }
     if (!absolute_) return;
     const X86Encoding& e = code.encoding;
     const auto label = [&](std::int64_t value) {
@@ -90,15 +104,34 @@ class Follower {
     const bool far = (code.encoding.reg & 7) == 5;
     if (code.opaque || far || code.encoding.operand16) return false;
     if (code.memory) {
-      out_.through_memory.push_back(jump_);
+      take_pointer(at);
       return true;
     }
-    for (const ValueOrigin& origin : finder_.origins(at, code.encoding.rm)) {
+    return follow_register(at, code.encoding.rm);
+  }
+
+  // The instruction reads the address from memory: from a table, or from where nobody knows.
+  void take_pointer(std::size_t at) {
+    // A pointer that a caller passes counts as one from the first instruction.
+    const auto places = at == 0 ? std::nullopt : places_of(at);
+    if (!places) return out_.through_memory.push_back(jump_);
+    out_.pointer_tables.insert(out_.pointer_tables.end(), places->begin(), places->end());
+    // It may have been written to since the program started.
+    const bool constant = std::ranges::all_of(*places, [&](VirtAddr place) {
+      const Section* section = piece_.file->section_containing(place);
+      const bool relro = section != nullptr && section->name.starts_with(".data.rel.ro");
+      return section != nullptr && ((section->flags & SHF_WRITE) == 0 || relro);
+    });
+    if (!constant) out_.through_memory.push_back(jump_);
+  }
+
+  bool follow_register(std::size_t at, unsigned reg) {
+    for (const ValueOrigin& origin : finder_.origins(at, reg)) {
       switch (origin.kind) {
         case OriginKind::constant:
           break;
         case OriginKind::pointer:
-          out_.through_memory.push_back(jump_);
+          take_pointer(origin.at);
           break;
         case OriginKind::sum:
           if (!follow_sum(origin.at)) return false;
@@ -113,19 +146,29 @@ class Follower {
     return true;
   }
 
-  bool adds_to_labels() {
-    if (computes_labels_ || labels_.empty()) return computes_labels_;
+  // Is there a sum of which one part is or may be an address of the function?
+  bool adds_to_loaded() {
     for (std::size_t i = 0; i < piece_.code.size(); ++i) {
+      if (adds_in_memory(piece_.code[i])) return true;
       const auto operands = sum_operands(piece_.code[i]);
       if (!operands) continue;
       for (const unsigned reg : {operands->first, operands->second}) {
         for (const ValueOrigin& origin : finder_.origins(i, reg)) {
-          const bool label = origin.kind == OriginKind::constant && is_label(origin.address);
-          if (label || origin.kind == OriginKind::unknown) return true;
+          const bool label = origin.kind == OriginKind::constant && is_base(origin.address);
+          // What was loaded may be a label that was stored: at -O0 every variable is.
+          const bool loaded = origin.kind == OriginKind::pointer && origin.at != 0;
+          if (label || loaded || origin.kind == OriginKind::unknown) return true;
         }
       }
     }
     return false;
+  }
+
+  // add, sub of eight bytes with an operand in memory.
+  [[nodiscard]] static bool adds_in_memory(const CodeInstruction& code) {
+    const X86Encoding& e = code.encoding;
+    if (code.opaque || e.map != OpcodeMap::one_byte || !e.rex_w || !e.is_memory()) return false;
+    return e.opcode == 0x01 || e.opcode == 0x03 || e.opcode == 0x29 || e.opcode == 0x2b;
   }
 
   [[nodiscard]] static std::optional<std::pair<unsigned, unsigned>> sum_operands(
@@ -156,7 +199,9 @@ class Follower {
   // Where the table stands that the instruction reads; nothing where that is not known.
   std::optional<std::vector<VirtAddr>> places_of(std::size_t load) {
     const CodeInstruction& code = piece_.code[load];
-    if (!code.memory || code.memory->segment) return std::nullopt;
+    if (!code.memory || code.memory->segment || code.kind == InstructionKind::call ||
+        code.kind == InstructionKind::indirect_call)
+      return std::nullopt;
     const MemoryOperand& memory = *code.memory;
     const auto displacement = static_cast<std::uint64_t>(memory.displacement);
     if (memory.rip_relative) return std::vector{*code.rip_target};
@@ -215,6 +260,8 @@ class Follower {
       if (++found > kMostTableEntries || out_.targets.size() >= kMostEntries) return 0;
       out_.targets.push_back({target, jump_});
     }
+    const std::uint64_t words = bound.value_or(found) * kEntry;
+    out_.tables.push_back({table.entries, VirtAddr{table.entries.value + words}});
     return found;
   }
 
@@ -223,6 +270,7 @@ class Follower {
   OriginFinder finder_;
   std::vector<VirtAddr> labels_;  // labels whose address is taken
   std::vector<VirtAddr> data_;    // all other addresses that a lea takes
+  bool takes_base_{};             // an address of the function is taken with lea
   bool computes_labels_{};
   IndirectJumps out_;
   VirtAddr jump_;

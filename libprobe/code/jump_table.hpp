@@ -4,7 +4,9 @@
 //    with lea. Such a pointer's value stands in the file as a relocation, a word or a
 //    displacement, which find_references() finds, so the jump itself needs no decoding;
 //  - it is a sum of a base and a 32-bit word: a jump table (GCC, LLVM with -fPIC), or the
-//    difference of two labels. Its table is read;
+//    difference of two labels. Its table is read. Where such a sum was kept in memory, as at -O0,
+//    the jump's pointer is a whole one, and the sum is not found: a function that takes the address
+//    of its own labels, and adds to what may be one, trusts no pointer from memory;
 //  - anything else is not understood.
 // Tables of whole addresses (jmp *table(,%rax,8)) are of the first sort.
 #pragma once
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "libprobe/code/flow_ranges.hpp"
+#include "libprobe/code/stack_returns.hpp"
 #include "libprobe/code/x86_operands.hpp"
 #include "libprobe/elf/file.hpp"
 
@@ -42,6 +45,10 @@ struct CodePiece {
   std::span<const CodeRange> parts;
   // May a table lead to the address? Asked where the length of a table is not known, for its end.
   std::function<bool(VirtAddr)> may_be_case;
+  // Returns and jumps to thunks that are indirect jumps, by index.
+  std::span<const StackJump> stack_jumps{};
+  // Addresses inside the function stand in data: IndirectJumps::adds_to_loaded is asked for.
+  bool labels_in_data{};
 };
 
 struct TableTarget {
@@ -53,9 +60,13 @@ struct IndirectJumps {
   std::vector<TableTarget> targets;      // of all tables, in any order
   std::vector<VirtAddr> not_understood;  // jumps
   std::vector<VirtAddr> through_memory;  // jumps that trust a pointer from memory or a caller
+  std::vector<VirtAddr> pointer_tables;  // tables of whole addresses that jumps read
+  std::vector<CodeRange> tables;         // the words of the tables that were read
   // The piece computes addresses from its function's labels and may keep them in memory: then
   // through_memory of all pieces is not understood either.
   bool adds_to_labels{};
+  // It computes from pointers that it loads: from labels, if those stand in data.
+  bool adds_to_loaded{};
 };
 
 [[nodiscard]] IndirectJumps follow_indirect_jumps(const CodePiece& piece);

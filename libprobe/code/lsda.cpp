@@ -63,9 +63,9 @@ std::optional<CallSites> read_call_sites(const ElfFile& file, const Fde& fde) {
 
 }  // namespace
 
-std::optional<std::vector<VirtAddr>> landing_pads(const ElfFile& file, const Fde& fde) {
-  std::vector<VirtAddr> pads;
-  if (!fde.has_lsda) return pads;
+std::optional<std::vector<CallSite>> call_sites(const ElfFile& file, const Fde& fde) {
+  std::vector<CallSite> found;
+  if (!fde.has_lsda) return found;
   if (!fde.lsda) return std::nullopt;
   const auto sites = read_call_sites(file, fde);
   if (!sites || sites->length / kLongestCallSite > fde.size.value) return std::nullopt;
@@ -79,8 +79,19 @@ std::optional<std::vector<VirtAddr>> landing_pads(const ElfFile& file, const Fde
     const auto pad = offset(cursor, sites->encoding);
     const auto action = cursor.uleb128();
     if (!start || !size || !pad || !action || left-- == 0) return std::nullopt;
-    if (*pad != 0) pads.push_back(wrap_address(sites->landing_base.value + *pad, file.header()));
+    CallSite site{wrap_address(fde.start.value + *start, file.header()), Size{*size}, {}};
+    if (*pad != 0) site.pad = wrap_address(sites->landing_base.value + *pad, file.header());
+    found.push_back(site);
   }
+  return found;
+}
+
+std::optional<std::vector<VirtAddr>> landing_pads(const ElfFile& file, const Fde& fde) {
+  const auto sites = call_sites(file, fde);
+  if (!sites) return std::nullopt;
+  std::vector<VirtAddr> pads;
+  for (const CallSite& site : *sites)
+    if (site.pad) pads.push_back(*site.pad);
   return pads;
 }
 

@@ -11,9 +11,18 @@
 
 namespace reprobe {
 
-// The landing pads of the FDE's call-site table, in its order, with duplicates. Empty where it has
-// no LSDA. Nothing where the LSDA cannot be read whole, or has more call sites than the code has
-// bytes.
+// An exception that is thrown at an address in [start, start + size) enters the function at `pad`.
+struct CallSite {
+  VirtAddr start;
+  Size size;
+  std::optional<VirtAddr> pad;  // nothing: it passes by
+};
+
+// The FDE's call-site table, in its order. Empty where it has no LSDA. Nothing where the LSDA
+// cannot be read whole, or has more call sites than the code has bytes.
+[[nodiscard]] std::optional<std::vector<CallSite>> call_sites(const ElfFile& file, const Fde& fde);
+
+// Their landing pads, with duplicates.
 [[nodiscard]] std::optional<std::vector<VirtAddr>> landing_pads(const ElfFile& file,
                                                                 const Fde& fde);
 

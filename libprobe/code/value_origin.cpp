@@ -156,6 +156,7 @@ OriginFinder::OriginFinder(const CodePiece& piece)
     if (code.kind == InstructionKind::indirect_jump) indirect_.push_back(i);
     if (code.target && !calls(code)) branches_.push_back({*code.target, i});
   }
+  for (const StackJump& jump : piece.stack_jumps) indirect_.push_back(jump.at);
   std::ranges::sort(branches_, {}, &Branch::target);
 }
 

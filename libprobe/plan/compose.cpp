@@ -70,4 +70,31 @@ Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& sec
   return plan;
 }
 
+Result<Plan> plan_output(const ByteSource& input, const Bytes& output, const std::string& why) {
+  const auto before = input.slice(FileOffset{0}, Size{input.size()}, "the file");
+  if (!before) return tl::unexpected(before.error());
+  // Differences closer than this cost more than the equal bytes between them.
+  constexpr std::size_t kJoin = 64;
+  const std::size_t both = std::min(before->size(), output.size());
+  Plan plan;
+  for (std::size_t at = 0; at < both; ++at) {
+    if ((*before)[at] == output[at]) continue;
+    std::size_t end = at + 1;
+    for (std::size_t i = end; i < both && i < end + kJoin; ++i) {
+      if ((*before)[i] != output[i]) end = i + 1;
+    }
+    auto done = plan.replace(input, FileOffset{at}, part(output, at, end), why);
+    if (!done) return tl::unexpected(done.error());
+    at = end;
+  }
+  if (output.size() < before->size()) {
+    if (auto done = plan.cut(input, Size{output.size()}); !done)
+      return tl::unexpected(done.error());
+    return plan;
+  }
+  const auto rest = plan.append(input, part(output, both, output.size()), Size{1}, why);
+  if (!rest) return tl::unexpected(rest.error());
+  return plan;
+}
+
 }  // namespace reprobe

@@ -1,5 +1,7 @@
-// Two rewrites, of which the second was planned for the output of the first, as one plan.
+// Rewrites of what another rewrite gives, as one plan for the file that is there.
 #pragma once
+
+#include <string>
 
 #include "libprobe/elf/bytes.hpp"
 #include "libprobe/plan/plan.hpp"
@@ -10,5 +12,9 @@ namespace reprobe {
 // and names that the first appended and the second appended anew become zeros. Errors: internal;
 // those of ElfFile::open().
 [[nodiscard]] Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second);
+
+// A plan for `input` that gives `output`: what differs is replaced, and the end cut or appended.
+[[nodiscard]] Result<Plan> plan_output(const ByteSource& input, const Bytes& output,
+                                       const std::string& why);
 
 }  // namespace reprobe

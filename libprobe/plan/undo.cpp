@@ -35,19 +35,19 @@ class Ranges {
  public:
   void add(std::uint64_t offset, ByteView before) { ranges_[offset] = before; }
 
-  void add_differences(const Edit& edit) {
-    const ByteView before = edit.before;
+  // `after` is as long as `before`; both stand at `offset`.
+  void add_differences(std::uint64_t offset, ByteView before, ByteView after) {
     std::size_t at = 0;
     while (at < before.size()) {
-      if (before[at] == edit.after[at]) {
+      if (before[at] == after[at]) {
         ++at;
         continue;
       }
       std::size_t end = at + 1;  // behind the last difference
       for (std::size_t i = end; i < before.size() && i < end + kJoin; ++i) {
-        if (before[i] != edit.after[i]) end = i + 1;
+        if (before[i] != after[i]) end = i + 1;
       }
-      add(edit.offset.value + at, before.subspan(at, end - at));
+      add(offset + at, before.subspan(at, end - at));
       at = end;
     }
   }
@@ -67,36 +67,63 @@ class Ranges {
   std::map<std::uint64_t, ByteView> ranges_;
 };
 
+// A tool that strips a file moves what it keeps, and the bytes that the record counts are gone.
+tl::unexpected<Error> changed_since() {
+  return fail(ErrorCode::refused, "", "the file was changed after reprobe wrote it",
+              "undo the last rewrite first, and all of them before other tools rewrite the file");
+}
+
 tl::unexpected<Error> malformed(std::string_view section) {
   return fail(ErrorCode::malformed, std::string(section), "the record cannot be read");
 }
 
 }  // namespace
 
+namespace {
+
+constexpr std::size_t kHeader = 64;  // Elf64_Ehdr; Elf32_Ehdr is shorter
+
+Result<Bytes> write_record(ByteView original, const Ranges& ranges) {
+  const auto digest = sha256(original);
+  if (!digest) return tl::unexpected(digest.error());
+  Bytes record;
+  const ByteView magic = as_bytes(kMagic);
+  record.insert(record.end(), magic.begin(), magic.end());
+  append_uleb128(record, original.size());
+  for (const unsigned char byte : *digest) record.push_back(std::byte{byte});
+  ranges.write(record);
+  return record;
+}
+
+}  // namespace
+
+Result<Bytes> make_undo(ByteView original, ByteView result) {
+  if (result.size() < original.size()) {
+    return fail(ErrorCode::internal, "", "a result that is shorter than its original");
+  }
+  const std::size_t header = std::min(kHeader, original.size());
+  Ranges ranges;
+  ranges.add(0, original.first(header));
+  ranges.add_differences(header, original.subspan(header),
+                         result.first(original.size()).subspan(header));
+  return write_record(original, ranges);
+}
+
 Result<Bytes> make_undo(const Plan& plan, const ByteSource& input) {
   const auto whole = input.slice(FileOffset{0}, Size{input.size()}, "the file");
   if (!whole) return tl::unexpected(whole.error());
-  const auto digest = sha256(*whole);
-  if (!digest) return tl::unexpected(digest.error());
-  constexpr std::size_t kHeader = 64;  // Elf64_Ehdr; Elf32_Ehdr is shorter
   const std::size_t header = std::min(kHeader, whole->size());
 
   Ranges ranges;
   ranges.add(0, whole->first(header));
   for (const Edit& edit : plan.edits()) {
     if (edit.offset.value >= header) {
-      ranges.add_differences(edit);
+      ranges.add_differences(edit.offset.value, edit.before, edit.after);
     } else if (edit.offset.value + edit.before.size() > header) {
       return fail(ErrorCode::internal, "", "an edit reaches out of the ELF header");
     }
   }
-  Bytes record;
-  const ByteView magic = as_bytes(kMagic);
-  record.insert(record.end(), magic.begin(), magic.end());
-  append_uleb128(record, whole->size());
-  for (const unsigned char byte : *digest) record.push_back(std::byte{byte});
-  ranges.write(record);
-  return record;
+  return write_record(*whole, ranges);
 }
 
 namespace {
@@ -128,7 +155,8 @@ Result<UndoRecord> read_record(const ElfFile& file, std::string_view name) {
   const auto size = cursor.uleb128();
   const auto digest = take(kDigest);
   auto count = digest ? cursor.uleb128() : std::nullopt;
-  if (!size || !count || *size > file.source().size()) return malformed(name);
+  if (!size || !count) return malformed(name);
+  if (*size > file.source().size()) return changed_since();
 
   Plan plan;
   std::uint64_t at = 0;
@@ -166,8 +194,7 @@ Result<Plan> plan_undo(const ElfFile& file, std::string_view section) {
   if (!actual) return tl::unexpected(actual.error());
   if (!std::ranges::equal(record->digest, *actual, {}, {},
                           [](unsigned char byte) { return std::byte{byte}; })) {
-    return fail(ErrorCode::refused, "", "the file was changed after reprobe wrote it",
-                "undo the last rewrite first, and all of them before other tools rewrite the file");
+    return changed_since();
   }
   return std::move(record->plan);
 }

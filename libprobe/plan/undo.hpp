@@ -25,6 +25,9 @@ inline constexpr std::string_view kStubSuffix = ".sled";
 // kept whole. Error internal: SHA-256 is not available.
 [[nodiscard]] Result<Bytes> make_undo(const Plan& plan, const ByteSource& input);
 
+// The record for a file that was made of `original`, whose bytes all have their old offsets.
+[[nodiscard]] Result<Bytes> make_undo(ByteView original, ByteView result);
+
 // What the record says, not compared with the SHA-256: what it gives may not be the original.
 // Errors: as plan_undo().
 [[nodiscard]] Result<Plan> read_undo(const ElfFile& file, std::string_view section = kUndoSection);

@@ -11,6 +11,9 @@ namespace {
 
 constexpr Size kCodeAlign{16}, kFrameAlign{4}, kWord{8};
 constexpr std::uint64_t kTableAlign = 8;
+// A stub's row may begin further behind the one before than in the draft, which takes a longer
+// form, and stubs that have other neighbours may not share an FDE: its head is 16 to 20 bytes long.
+constexpr std::uint64_t kMostOfGaps = 8;
 constexpr std::byte kTrap{0xcc};
 constexpr std::string_view kDebugFrame = ".debug_frame";
 
@@ -39,7 +42,7 @@ class StubPlacer {
     const auto sizes = unwind_.sizes(draft->unwind);
     if (!sizes) return tl::unexpected(sizes.error());
     const Size wanted{request.most.value + sizes->eh_frame.value + sizes->eh_frame_hdr.value +
-                      3 * kTableAlign};
+                      3 * kTableAlign + kMostOfGaps * draft->unwind.size()};
     const auto room = find_room(
         file_, {.size = wanted, .align = kCodeAlign, .distance = distance_of_base(file_)});
     if (!room) return tl::unexpected(room.error());

@@ -31,4 +31,29 @@ Result<RenewedIndex> finish_undoable(Plan& plan, SectionTable& headers, const El
   return index;
 }
 
+Result<void> renew_undo(Plan& plan, SectionTable& headers, const ElfFile& file,
+                        std::string_view record) {
+  const Section* section = file.section(record);
+  if (section == nullptr) return {};
+  const auto undo = plan_undo(file, record);
+  if (!undo) return {};
+  const auto original = apply(*undo, file.source());
+  if (!original) return tl::unexpected(original.error());
+  Plan finished = plan;
+  if (auto done = headers.write(finished); !done) return done;
+  const auto result = apply(finished, file.source());
+  if (!result) return tl::unexpected(result.error());
+  auto bytes = make_undo(*original, *result);
+  if (!bytes) return tl::unexpected(bytes.error());
+  const Size size{bytes->size()};
+  const std::string why = "the record gives back what this rewrite replaces";
+  const auto offset = plan.append(file.source(), std::move(*bytes), Size{1}, why);
+  if (!offset) return tl::unexpected(offset.error());
+  for (auto done : {headers.set(*section, SectionField::offset, offset->value, why),
+                    headers.set(*section, SectionField::size, size.value, why)}) {
+    if (!done) return done;
+  }
+  return {};
+}
+
 }  // namespace reprobe

@@ -19,4 +19,10 @@ namespace reprobe {
                                                    const ElfFile& file, std::string_view record,
                                                    std::string why_record, std::string why_header);
 
+// For a rewrite of a file that has such a record: the record knows the bytes that the plan
+// replaces, too, and still gives the original back. Nothing where it gives none any more. Call
+// before the headers are written; after it nothing may be added.
+[[nodiscard]] Result<void> renew_undo(Plan& plan, SectionTable& headers, const ElfFile& file,
+                                      std::string_view record);
+
 }  // namespace reprobe

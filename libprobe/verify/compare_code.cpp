@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <span>
 
@@ -42,8 +43,14 @@ class Walker {
 
   // To the next instruction that does something, or to `goal`. False: there is none.
   bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
+    std::map<VirtAddr, std::size_t> passed;  // since the call: sites before each address
     while (steps_ < kMostSteps) {
       if (at_ == goal) return !lowered_;
+      const auto [first, fresh] = passed.emplace(at_, sites_.size());
+      if (!fresh) {
+        spins_from_ = first->second;
+        return false;
+      }
       if (const auto site = site_at_(at_)) {
         sites_.push_back(*site);
         lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));
@@ -69,6 +76,19 @@ class Walker {
   void skip(Size size) {
     at_.value += size.value;
     ++steps_;
+  }
+
+  // settle() found a loop in which nothing is done but sites are passed: the sites before it, and
+  // those that it passes for ever.
+  void spin_from(std::size_t sites) { spins_from_ = sites; }
+  [[nodiscard]] bool spins() const { return spins_from_.has_value() && !lowered_; }
+  // The first `count` sites of a loop that spins.
+  [[nodiscard]] std::vector<VirtAddr> passed_for_ever(std::size_t count) const {
+    std::vector<VirtAddr> sites = sites_;
+    const std::size_t period = sites_.size() - *spins_from_;
+    while (period != 0 && sites.size() < count) sites.push_back(sites[sites.size() - period]);
+    if (sites.size() > count) sites.resize(count);
+    return sites;
   }
 
   // settle() ended at code that cannot be read, which the walker stands before.
@@ -103,6 +123,7 @@ class Walker {
   std::optional<X86Reading> code_;
   bool lowered_{};
   bool lost_{};
+  std::optional<std::size_t> spins_from_;
   unsigned steps_{};
   std::vector<VirtAddr> sites_;
   std::vector<VirtAddr> visited_;
@@ -265,14 +286,25 @@ class FunctionComparer {
   bool walk(VirtAddr from, VirtAddr from_now, std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
     Walker old(before_, from, site_of_, nops_);
     Walker now(after_, from_now, sled_of_, nops_);
+    using Passed = std::pair<std::size_t, std::size_t>;
+    std::map<std::pair<VirtAddr, VirtAddr>, Passed> done;  // where both have been, sites before it
     for (;;) {
       if (!old.settle(false)) {
+        if (old.spins() && !now.settle(true) && now.spins()) return spin_alike(old, now);
         if (old.lost() && !now.settle(true) && now.lost() && same_end(old, now)) break;
         return no("the original's way does not come back");
       }
       // A guard that the original has itself is an instruction as any other.
       if (!now.settle(!is_guard_like(old))) return no("the result's way does not come back");
       if (old.at() == now.at() && same_bytes(old.code())) break;
+      // An endless loop: both go round it as they went before.
+      const auto [before, fresh] = done.emplace(std::pair(old.at(), now.at()),
+                                                Passed{old.sites().size(), now.sites().size()});
+      if (!fresh) {
+        old.spin_from(before->second.first);
+        now.spin_from(before->second.second);
+        return spin_alike(old, now);
+      }
       if (is_substituted(old.at())) {
         const auto size = substitutions_.size(old.code(), now.at());
         if (!size) return no("an instruction stands for another that does something else");
@@ -285,6 +317,21 @@ class FunctionComparer {
       old.next();
       now.next();
     }
+    return keep(old, now);
+  }
+
+  // Endless loops that do the same pass the same sites in the same order, for as long as both have
+  // not come round together.
+  bool spin_alike(Walker& old, Walker& now) {
+    const std::size_t both = (old.sites().size() + 1) * (now.sites().size() + 1);
+    const std::size_t count = std::min<std::size_t>(both, std::size_t{kMostSteps} * kMostSteps);
+    if (old.passed_for_ever(count) != now.passed_for_ever(count))
+      return no("the sleds passed are not those of the sites");
+    now.sites() = old.sites();
+    return keep(old, now);
+  }
+
+  bool keep(Walker& old, Walker& now) {
     if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
     for (const VirtAddr at : old.visited()) visited_.insert(at.value);
     for (const VirtAddr at : now.visited()) entered_.insert(at.value);

@@ -8,6 +8,7 @@
 
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/notes/index.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
@@ -88,6 +89,8 @@ class IndexComparer {
       return false;
     }
     if (old.index != 0 && old.index == before_.header().shstrndx) return has_new_name(old, now);
+    if (old.name == kUndoSection && old.addr == now.addr && old.offset != now.offset)
+      return gives_the_same();
     if (old.size != now.size) return false;
     if (old.addr == now.addr && old.offset == now.offset) return true;
     // It made place for program headers.
@@ -97,6 +100,16 @@ class IndexComparer {
     if (!moved || moved_.size() == kMostIndexMoved) return false;
     moved_.insert(old.index);
     return true;
+  }
+
+  // The record of the sleds has grown by what the index replaced.
+  [[nodiscard]] bool gives_the_same() const {
+    const auto old = plan_undo(before_);
+    const auto now = plan_undo(after_);
+    if (!old || !now) return false;
+    const auto a = apply(*old, before_.source());
+    const auto b = apply(*now, after_.source());
+    return a && b && *a == *b;
   }
 
   bool has_new_name(const Section& old, const Section& now) const {

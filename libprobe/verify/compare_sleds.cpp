@@ -124,7 +124,7 @@ class SledComparer {
     for (const VirtAddr at : passed) {
       const bool inside =
           stubs != nullptr && in_range(at.value, stubs->addr.value, stubs->size.value);
-      if (inside) passed_.emplace(at, function);
+      if (inside) passed_[at].insert(function);
     }
   }
 

@@ -83,14 +83,15 @@ class MovedTable {
     const auto first = passed_.find(symbol.value);
     if (first == passed_.end()) return false;
     for (auto at = first; at != passed_.end() && at->first.value < *end; ++at) {
-      if (at->second != name || !named_.insert(at->first).second) return false;
+      if (!at->second.contains(name) || !named_.insert(at->first).second) return false;
     }
     return true;
   }
 
   [[nodiscard]] bool all_named() const {
-    return std::ranges::all_of(
-        passed_, [&](const auto& at) { return at.second.empty() || named_.contains(at.first); });
+    return std::ranges::all_of(passed_, [&](const auto& at) {
+      return at.second.contains("") || named_.contains(at.first);
+    });
   }
 
   // The old table is left behind as it was, or with the changes that the copy has.

@@ -2,7 +2,9 @@
 // what is new are the stubs' own names.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,7 @@
 namespace reprobe {
 
 // Addresses that execution passes in the stubs, and the function of the original that it is in.
-using PassedInStubs = std::map<VirtAddr, std::string>;
+using PassedInStubs = std::map<VirtAddr, std::set<std::string, std::less<>>>;
 
 // `old` is a SHT_SYMTAB section of `before` that stands in the same place in `after`: do its
 // symbols say what they said, with those of a section that moved at its new place?

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/index/index_of.hpp"
 #include "libprobe/rewrite/section_table.hpp"
+#include "libprobe/rewrite/undoable.hpp"
 
 namespace reprobe {
 namespace {
@@ -52,6 +54,8 @@ Result<void> add_index(const ElfFile& file, RelativizePlan& result) {
                     {.bytes = std::move(*bytes), .sections = sections, .eh_frame_hdr = {}});
   if (!done) return done;
   result.address = room->address;
+  done = renew_undo(result.plan, *headers, file, kUndoSection);
+  if (!done) return done;
   return headers->write(result.plan);
 }
 

@@ -39,6 +39,8 @@ std::optional<std::string> why_not_displaced(const CodeInstruction& instruction)
       return "a transaction's start";
     case InstructionKind::endbr:
       return "an endbr64";  // an indirect branch must find it there
+    case InstructionKind::trap:
+      return "a trap";  // its address tells a handler which one it is
     default:
       break;
   }

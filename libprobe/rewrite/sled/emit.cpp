@@ -1,17 +1,17 @@
 #include "libprobe/rewrite/sled/emit.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "libprobe/rewrite/sled/displace.hpp"
 #include "libprobe/rewrite/sled/sled_bytes.hpp"
+#include "libprobe/rewrite/sled/stub_layout.hpp"
 
 namespace reprobe {
 namespace {
 
 constexpr std::byte kTrap{0xcc};   // int3
 constexpr std::byte kShort{0xeb};  // jmp rel8
-// No sled is longer: moving a stub on by this takes its sled out of the page's end.
-constexpr std::uint64_t kMostShift = 16;
 
 // A piece of a stub with its length, before it has an address.
 struct Part {
@@ -47,59 +47,82 @@ std::vector<Part> parts_of(const StubPlan& stub, SledKind kind) {
   return parts;
 }
 
-std::uint64_t size_of(const StubPlan& stub, SledKind kind) {
-  std::uint64_t size = 0;
-  for (const Part& part : parts_of(stub, kind)) size += part.size;
+std::uint64_t step_size(const StubStep& step, SledKind kind) {
+  std::uint64_t size = step.sled ? sled_bytes(kind, step.guarded).bytes.size() : 0;
+  if (step.keeps_instruction()) size += displaced_size(step.instruction).value;
   return size;
+}
+
+std::vector<StubSize> sizes_of(const SledPlan& plan, SledKind kind) {
+  std::vector<StubSize> sizes;
+  for (const StubPlan& stub : plan.stubs) {
+    StubSize& size = sizes.emplace_back();
+    for (const StubStep& step : stub.steps) {
+      if (step.sled) size.notes.push_back(size.size + sled_bytes(kind, step.guarded).note);
+      size.size += step_size(step, kind);
+    }
+    if (stub.resume) size.size += kJumpSize;
+  }
+  return sizes;
 }
 
 class Emitter {
  public:
   Emitter(const ElfFile& file, const SledPlan& plan, SledKind kind, VirtAddr at)
-      : file_(file), plan_(plan), kind_(kind), next_(at) {}
+      : file_(file), plan_(plan), kind_(kind), start_(at), next_(at) {}
 
   Result<EmittedSleds> run() {
-    for (const StubPlan& stub : plan_.stubs) {
-      place(stub);
-      auto done = emit(stub);
+    place();
+    result_.stubs.resize(plan_.stubs.size());
+    std::vector<std::size_t> order(plan_.stubs.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::sort(order, {}, [&](std::size_t i) { return places_[i]; });
+    for (const std::size_t i : order) {
+      auto done = emit(i);
       if (!done) return tl::unexpected(done.error());
     }
     for (const Patch& patch : plan_.patches) {
       auto bytes = patch_bytes(patch);
       if (!bytes) return tl::unexpected(bytes.error());
       result_.patches.emplace_back(patch.at, std::move(*bytes));
+      note_safety(patch);
     }
     return std::move(result_);
   }
 
  private:
-  // Moves on to where all sleds of the stub lie in one page each.
-  void place(const StubPlan& stub) {
-    for (std::uint64_t shift = 0; shift <= kMostShift && !fits(stub); ++shift) {
-      result_.code.push_back(kTrap);
-      ++next_.value;
-    }
-  }
-
-  [[nodiscard]] bool fits(const StubPlan& stub) const {
-    std::uint64_t at = next_.value;
-    for (const StubStep& step : stub.steps) {
-      if (step.sled) {
-        const SledBytes sled = sled_bytes(kind_, step.guarded);
-        if (!sled_fits_page(kind_, VirtAddr{at + sled.note})) return false;
-        at += sled.bytes.size();
+  // Every stub and every step in it, before any is written: branches in one lead to another.
+  void place() {
+    places_ = lay_out(plan_, kind_, start_, sizes_of(plan_, kind_));
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      std::vector<VirtAddr>& steps = steps_.emplace_back();
+      VirtAddr at = places_[i];
+      for (const StubStep& step : plan_.stubs[i].steps) {
+        steps.push_back(at);
+        at.value += step_size(step, kind_);
       }
-      if (step.keeps_instruction()) at += displaced_size(step.instruction).value;
     }
-    return true;
   }
 
-  Result<void> emit(const StubPlan& stub) {
+  void note_safety(const Patch& patch) {
+    if (patch.boundaries == 0 || patch.form == Patch::Form::relative) return;
+    const bool hop = patch.form == Patch::Form::hop;
+    const bool sled = patch.form == Patch::Form::sled;
+    if (!sled && survives_breakpoints(patch, hop ? patch.hole : places_[patch.stub])) return;
+    if (sled) {
+      result_.unsafe.insert(patch.at);
+      return;
+    }
+    for (const StubStep& step : plan_.stubs[patch.owner].steps)
+      if (step.sled) result_.unsafe.insert(*step.sled);
+  }
+
+  Result<void> emit(std::size_t index) {
+    const StubPlan& stub = plan_.stubs[index];
+    while (next_ < places_[index]) append({kTrap});
     const VirtAddr start = next_;
     const std::size_t from = result_.code.size();
-    std::vector<VirtAddr>& steps = steps_.emplace_back();
     for (const StubStep& step : stub.steps) {
-      steps.push_back(next_);
       if (step.sled) {
         const SledBytes sled = sled_bytes(kind_, step.guarded);
         const std::int64_t lower = stub.lower + (step.guarded ? kRedZone : 0);
@@ -126,7 +149,7 @@ class Emitter {
       at.value += part.size;
     }
     if (at != next_) return fail(ErrorCode::internal, "", "a stub has another size than planned");
-    result_.stubs.push_back(std::move(emitted));
+    result_.stubs[index] = std::move(emitted);
     return {};
   }
 
@@ -166,7 +189,9 @@ class Emitter {
   const ElfFile& file_;
   const SledPlan& plan_;
   SledKind kind_;
+  VirtAddr start_;
   VirtAddr next_;
+  std::vector<VirtAddr> places_;              // of each stub
   std::vector<std::vector<VirtAddr>> steps_;  // of each stub, where each step begins
   EmittedSleds result_;
 };
@@ -174,9 +199,7 @@ class Emitter {
 }  // namespace
 
 Size stubs_size(const SledPlan& plan, SledKind kind) {
-  Size size{};
-  for (const StubPlan& stub : plan.stubs) size.value += size_of(stub, kind) + kMostShift;
-  return size;
+  return Size{most_room(plan, sizes_of(plan, kind))};
 }
 
 Result<EmittedSleds> emit_sleds(const ElfFile& file, const SledPlan& plan, SledKind kind,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "libprobe/code/unwind.hpp"
@@ -28,6 +29,7 @@ struct EmittedSleds {
   std::map<std::uint64_t, MovedSite> sites;  // by old site; not those in place
   // Bytes that replace the original's, by address; `plan.patches` in order.
   std::vector<std::pair<VirtAddr, Bytes>> patches;
+  std::set<VirtAddr> unsafe;  // sites with a patch that a breakpoint would break
 };
 
 // An upper bound of EmittedSleds::code.

@@ -66,6 +66,10 @@ struct Patch {
   VirtAddr hole{};     // of a hop
   std::size_t stub{};  // index in SledPlan::stubs; not for Form::sled and Form::hop
   std::size_t step{};  // Form::relative: where in the stub
+  // Bit n: an instruction of the original starts n bytes behind `at`, inside the new instruction's
+  // operand. A breakpoint that is set there changes the operand unless it is int3 already.
+  std::uint8_t boundaries{};
+  std::size_t owner{};  // Form::jump and Form::hop: the stub of the site for which it is
 };
 
 struct PlannedSite {
@@ -94,6 +98,8 @@ struct SledRules {
   std::function<bool(const FunctionFlow&, VirtAddr site)> needs_guard;
   // Can the notes of the site be corrected for a stack pointer that is this much lower?
   std::function<bool(VirtAddr site, std::int64_t lower)> arguments_fit;
+  // Only what breakpoints on the original's instructions leave intact.
+  bool debuggable{};
   // Can the unwind rows of such a stub be stated?
   std::function<bool(const StubPlan&)> unwinds;
 };

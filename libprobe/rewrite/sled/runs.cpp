@@ -28,8 +28,12 @@ bool RunFinder::is_wanted_site(VirtAddr address) const {
 
 bool RunFinder::is_target(VirtAddr address) const {
   const TargetKinds kinds = flow_.target(address);
-  if (kinds == kTargetSite) return !is_wanted_site(address) || is_planned(address);
+  if (kinds == kTargetSite) return is_target_site(address);
   return kinds != 0;
+}
+
+bool RunFinder::is_target_site(VirtAddr address) const {
+  return !is_wanted_site(address) || is_planned(address);
 }
 
 std::optional<CodeTarget> RunFinder::target_inside(VirtAddr begin, VirtAddr end) const {
@@ -41,11 +45,7 @@ std::optional<CodeTarget> RunFinder::target_inside(VirtAddr begin, VirtAddr end)
   return std::nullopt;
 }
 
-bool RunFinder::is_padding(std::size_t i) const {
-  const CodeInstruction& code = flow_.code[i];
-  const bool filler = code.kind == InstructionKind::nop || code.kind == InstructionKind::trap;
-  return filler && flow_.target(start(i)) == 0 && !flow_.target_between(start(i), end(i));
-}
+bool RunFinder::is_padding(std::size_t i) const { return dead_[i]; }
 
 const std::vector<std::size_t>& RunFinder::branches_to(VirtAddr target) {
   if (branches_.empty()) {
@@ -54,6 +54,24 @@ const std::vector<std::size_t>& RunFinder::branches_to(VirtAddr target) {
     }
   }
   return branches_[target.value];
+}
+
+std::uint8_t RunFinder::boundaries(VirtAddr at, std::uint64_t size) const {
+  unsigned found = 0;
+  auto code = std::ranges::upper_bound(flow_.code, at, {}, &CodeInstruction::address);
+  for (; code != flow_.code.end() && code->address.value < at.value + size; ++code) {
+    const auto index = static_cast<std::size_t>(code - flow_.code.begin());
+    if (!dead_[index]) found |= 1U << (code->address.value - at.value);
+  }
+  return static_cast<std::uint8_t>(found);
+}
+
+Operand RunFinder::operand(const Run& run, std::uint64_t size) const {
+  const unsigned found = boundaries(start(run), size);
+  if (found == 0) return Operand::whole;
+  if (size != kJumpSize) return Operand::broken;
+  if (found == 1U << 1) return Operand::low_byte;
+  return found == 1U << 2 ? Operand::second : Operand::broken;
 }
 
 tl::expected<Run, Reason> RunFinder::from(std::size_t first, std::size_t through,
@@ -72,6 +90,12 @@ tl::expected<Run, Reason> RunFinder::from(std::size_t first, std::size_t through
     }
     if (const auto why = why_not_displaced(flow_.code[i])) {
       return no(*why + " in the window", at_text(start(i)));
+    }
+    if (const auto why = flow_.kept.why_stays(flow_.code[i])) {
+      return no(std::string(*why), at_text(start(i)));
+    }
+    if ((flow_.target(start(i)) & kTargetSite) != 0 && is_target_site(start(i))) {
+      return no("another probe in the window", at_text(start(i)));
     }
     if (flow_.code[i].target && taken_.reaimed.contains(flow_.code[i].target->value)) {
       return no("a branch to a target that has moved");

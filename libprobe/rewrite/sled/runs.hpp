@@ -39,6 +39,15 @@ struct Run {
   std::vector<std::size_t> reaimed;  // instructions in it that are targets
 };
 
+// How a jump in place of a run fares where a breakpoint is set on an instruction of the original,
+// which writes int3 into its operand.
+enum class Operand {
+  whole,     // no instruction started there
+  low_byte,  // one did in the lowest byte, which the stub's place can make int3
+  second,    // likewise the second byte, if the stubs reach that far
+  broken,    // the jump would lead elsewhere
+};
+
 // May a run have targets behind its first byte?
 enum class Targets {
   none,
@@ -59,12 +68,20 @@ class RunFinder {
   [[nodiscard]] bool is_planned(VirtAddr site) const { return taken_.planned.contains(site.value); }
   // May control arrive there from elsewhere? Another site is none: its own sled is in the stub.
   [[nodiscard]] bool is_target(VirtAddr address) const;
+  // Of a site: its nop stays, because its note will name it, or a sled has it already.
+  [[nodiscard]] bool is_target_site(VirtAddr address) const;
   // In (begin, end).
   [[nodiscard]] std::optional<CodeTarget> target_inside(VirtAddr begin, VirtAddr end) const;
   // A byte behind the end of a block that nothing reaches, if the block ends before it.
   [[nodiscard]] bool is_padding(std::size_t i) const;
   // Indices of the direct branches to an address.
   [[nodiscard]] const std::vector<std::size_t>& branches_to(VirtAddr target);
+
+  // Bit n: an instruction starts n bytes behind `at`, before `at` + size. Not padding, on which
+  // nobody sets a breakpoint.
+  [[nodiscard]] std::uint8_t boundaries(VirtAddr at, std::uint64_t size) const;
+  // Of the jump of `size` bytes, 5 or 2, at the start of a run.
+  [[nodiscard]] Operand operand(const Run& run, std::uint64_t size) const;
 
   // A run of at least `size` bytes that starts with instruction `first` and holds `through`.
   [[nodiscard]] tl::expected<Run, Reason> from(std::size_t first, std::size_t through,

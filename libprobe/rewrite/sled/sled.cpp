@@ -102,6 +102,7 @@ class SledMaker {
   SledRules rules() {
     SledRules rules;
     rules.kind = options_.kind;
+    rules.debuggable = options_.debuggable;
     rules.needs_guard = [this](const FunctionFlow& flow, VirtAddr) {
       if (options_.guard != GuardMode::automatic) return options_.guard == GuardMode::always;
       // Asked for each site, decoded for each function.
@@ -165,6 +166,8 @@ class SledMaker {
   static std::vector<Stub> unwind_stubs(const EmittedSleds& sleds) {
     std::vector<Stub> stubs;
     for (const EmittedStub& stub : sleds.stubs) stubs.push_back(stub.unwind);
+    // Their distances are final: the writer has to see that.
+    std::ranges::sort(stubs, {}, [](const Stub& stub) { return stub.pieces.front().start; });
     return stubs;
   }
 
@@ -177,6 +180,7 @@ class SledMaker {
     auto done = move_notes(result_.plan, headers, file_, probes_, notes_, sleds.sites, base_);
     if (!done) return done;
     for (const auto& [site, moved] : sleds.sites) result_.moved.emplace(site, moved.sled);
+    result_.unsafe = sleds.unsafe;
     done = write_symbols(headers, sleds);
     if (!done) return done;
     auto index =

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ enum class GuardMode {
 struct SledOptions {
   SledKind kind{SledKind::nop10};
   GuardMode guard{GuardMode::automatic};
+  // No sled where a breakpoint on an instruction of the original would break the way to it.
+  bool debuggable{};
   // Which probes get sleds; all where it is empty. A site gets one where all of its probes do.
   std::function<bool(const Probe&)> selected;
 };
@@ -30,6 +33,7 @@ struct SledResult {
   Plan plan;       // empty: nothing to do
   SledPlan sleds;  // what became of each site; the notes' new locations are in `moved`
   std::map<std::uint64_t, VirtAddr> moved;  // old site -> sled
+  std::set<VirtAddr> unsafe;                // sites where such a breakpoint does
   bool already{};                           // the file has sleds of this tool: nothing was planned
   RenewedIndex index;                       // what became of the file's index
 };

@@ -1,5 +1,7 @@
 #include "libprobe/rewrite/sled/sled_notes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "libprobe/rewrite/note_section.hpp"
@@ -37,8 +39,13 @@ Result<ProbeFile> moved_probes(const ProbeFile& probes,
 Result<const Section*> movable_notes(const ElfFile& file, const ProbeFile& probes) {
   for (const Section& section : file.sections()) {
     if (section.holds_relocations() && !section.allocated()) {
+      const auto kept = file.relocations(section);
+      const std::string first = kept && !kept->empty()
+                                    ? fmt::format(" (the first in {} is of {:#x})", section.name,
+                                                  kept->front().offset.value)
+                                    : "";
       return refuse_notes(
-          "the file keeps the relocations of its link, which sleds would contradict",
+          "the file keeps the relocations of its link, which sleds would contradict" + first,
           "link without --emit-relocs, or strip the relocations");
     }
   }
