@@ -16,8 +16,7 @@ constexpr std::uint64_t kArrivalPasses = 4;
 
 // Opcodes of branches with a displacement of one byte: jcc, loop and jrcxz, jmp.
 constexpr bool is_short_branch(unsigned opcode) {
-  return (opcode >= 0x70 && opcode <= 0x7f) || (opcode >= 0xe0 && opcode <= 0xe3) ||
-         opcode == 0xeb;
+  return (opcode >= 0x70 && opcode <= 0x7f) || (opcode >= 0xe0 && opcode <= 0xe3) || opcode == 0xeb;
 }
 
 class ArrivalFinder {

@@ -132,8 +132,8 @@ class Walker {
 class FunctionComparer {
  public:
   FunctionComparer(const FunctionFlow& flow, const ElfFile& before, const ElfFile& after,
-                   const SledOf& site_of, const SledOf& sled_of,
-                   const Substitutions& substitutions, std::span<const ArrivingBranch> arrivals)
+                   const SledOf& site_of, const SledOf& sled_of, const Substitutions& substitutions,
+                   std::span<const ArrivingBranch> arrivals)
       : flow_(flow),
         before_(before),
         after_(after),
@@ -208,8 +208,8 @@ class FunctionComparer {
   void find_dead_filler() {
     dead_.resize(code_.size());
     for (std::size_t i = 1; flow_.complete && i < code_.size(); ++i) {
-      const bool filler = code_[i].is_nop() ||
-                          (code_[i].reading && code_[i].reading->flow == ReadFlow::trap);
+      const bool filler =
+          code_[i].is_nop() || (code_[i].reading && code_[i].reading->flow == ReadFlow::trap);
       const auto& before = code_[i - 1].reading;
       const bool target = (flow_.target(code_[i].address) | own_kinds(code_[i].address)) != 0;
       dead_[i] = filler && !target && ((before && before->ends_block()) || dead_[i - 1]);
@@ -267,8 +267,7 @@ class FunctionComparer {
   [[nodiscard]] bool is_reaimed(VirtAddr at) const {
     // A branch that is not among the function's code is compared nowhere.
     const auto branches = branches_.equal_range(at);
-    return kinds(at) == kTargetBranch &&
-           branches.first != branches.second &&
+    return kinds(at) == kTargetBranch && branches.first != branches.second &&
            std::all_of(branches.first, branches.second,
                        [&](const auto& branch) { return !same_bytes(*branch.second); });
   }

@@ -220,8 +220,8 @@ class GuardComparer {
     for (const UnknownUse& use : read->uses.unknown) may_check(use.at, use.what);
   }
   void may_check(VirtAddr at, const std::string& what) {
-    differs("verify-code", fmt::format("the result may still check a counter at {:#x}: {}",
-                                       at.value, what));
+    differs("verify-code",
+            fmt::format("the result may still check a counter at {:#x}: {}", at.value, what));
   }
 
   // Counters that were 0 and are 1.
@@ -244,7 +244,7 @@ class GuardComparer {
   std::set<std::uint64_t> cleared_;  // counters that no note of the result names
   std::vector<CheckedCounter> counters_;
   std::map<std::uint64_t, const CounterUse*> uses_;  // of cleared counters
-  std::set<std::uint64_t> substituted_;            // those that are proven
+  std::set<std::uint64_t> substituted_;              // those that are proven
   std::vector<Finding> out_;
   ImageComparer image_{before_, after_, out_};
 };

@@ -131,8 +131,7 @@ bool shares_frame(const X86Reading& code) {
   const auto& memory = code.memory;
   const auto to = code.register_at(0);
   const bool to_frame = to == kStackPointer || to == kFramePointer;
-  const bool based =
-      memory && (memory->base == kStackPointer || memory->base == kFramePointer);
+  const bool based = memory && (memory->base == kStackPointer || memory->base == kFramePointer);
   if (based && code.operation == Operation::lea) return !to_frame;
   if (based && memory->index && code.operation != Operation::nop) return true;
   return code.operation == Operation::mov && code.register_at(1) == kStackPointer && !to_frame;
@@ -225,8 +224,8 @@ class CounterWalk {
     if (code.flow == ReadFlow::indirect_jump) {
       if (!in_function(code.address)) return;
       for (const CodeTarget& target : flow_.targets) {
-        constexpr TargetKinds kNoJump = kTargetBranch | kTargetSite | kTargetEntry |
-                                        kTargetLandingPad | kTargetForeign;
+        constexpr TargetKinds kNoJump =
+            kTargetBranch | kTargetSite | kTargetEntry | kTargetLandingPad | kTargetForeign;
         if ((target.kinds & ~kNoJump) != 0) go(target.address);
       }
       return;
@@ -255,8 +254,8 @@ class CounterWalk {
 
   static void apply_call(const CallEffect& effect, FlowState& state) {
     for (unsigned reg = 0; reg < 16; ++reg) {
-      const bool kept = !in_set(effect.written, reg) &&
-                        (effect.complete || in_set(kCalleeSaved, reg));
+      const bool kept =
+          !in_set(effect.written, reg) && (effect.complete || in_set(kCalleeSaved, reg));
       if (!kept) state.registers[reg].make_uncertain();
     }
     // The callee's frame begins there.
@@ -498,7 +497,8 @@ class CounterWalk {
       const CounterOperand& operand = operands_[i];
       if (!operand.address) continue;
       const Told& told = told_[i];
-      for (const auto& [at, what] : told.misused) out_.unknown.push_back({operand.counter, at, what});
+      for (const auto& [at, what] : told.misused)
+        out_.unknown.push_back({operand.counter, at, what});
       if (told.checked) out_.origins.push_back(operand.code.address);
       if (too_long_)
         out_.unknown.push_back({operand.counter, operand.code.address, "too long to be followed"});
@@ -518,9 +518,9 @@ class CounterWalk {
   std::vector<VirtAddr> pads_;
   std::map<std::uint64_t, FlowState> states_;  // before the instruction there
   std::set<std::uint64_t> open_;
-  std::vector<Told> told_;                                 // of each operand
-  std::vector<std::pair<VirtAddr, HeldValue>> kept_at_;    // what is stored into the frame
-  bool shared_{};                                          // others may reach the frame
+  std::vector<Told> told_;                               // of each operand
+  std::vector<std::pair<VirtAddr, HeldValue>> kept_at_;  // what is stored into the frame
+  bool shared_{};                                        // others may reach the frame
   bool too_long_{};
   CounterFlow out_;
 };

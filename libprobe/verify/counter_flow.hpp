@@ -29,7 +29,7 @@ struct PointerCheck {
 struct CounterFlow {
   std::vector<PointerCheck> checks;  // by address
   std::vector<UnknownUse> unknown;
-  std::vector<VirtAddr> origins;     // instructions whose address arrives at a check
+  std::vector<VirtAddr> origins;  // instructions whose address arrives at a check
 };
 
 // `operands`: those in the function, by address. `sites`: of each counter's probes, ascending.

@@ -137,7 +137,8 @@ class ReachFinder {
   }
   [[nodiscard]] bool is_target(std::uint64_t at) const {
     if (at < targets_.front().first || at >= targets_.back().second) return false;
-    auto it = std::ranges::upper_bound(targets_, at, {}, &std::pair<std::uint64_t, std::uint64_t>::first);
+    auto it =
+        std::ranges::upper_bound(targets_, at, {}, &std::pair<std::uint64_t, std::uint64_t>::first);
     // The widths differ by no more than a word's: the last three tell.
     for (unsigned back = 0; back < 3 && it != targets_.begin(); ++back) {
       --it;
@@ -158,9 +159,8 @@ class ReachFinder {
   [[nodiscard]] bool may_be_distance(ByteView instruction, std::uint64_t word) const {
     const auto byte = [&](std::size_t i) { return std::to_integer<unsigned>(instruction[i]); };
     return (byte(0) & 0xfe) == 0x48 && (byte(1) & 0xf8) == 0xb8 &&
-           std::ranges::any_of(got_, [&](std::uint64_t got) {
-             return is_target(got + sign_extended(word));
-           });
+           std::ranges::any_of(
+               got_, [&](std::uint64_t got) { return is_target(got + sign_extended(word)); });
   }
 
   void find_fields() {
@@ -246,8 +246,8 @@ class ReachFinder {
     return false;
   }
 
-  // From there to the return, a trap or the jump through a register the address is taken at least twice,
-  // and nothing is read but a pointer elsewhere.
+  // From there to the return, a trap or the jump through a register the address is taken at least
+  // twice, and nothing is read but a pointer elsewhere.
   bool only_compares(VirtAddr at, VirtAddr address, std::set<std::uint64_t>& passed) const {
     constexpr unsigned kMost = 24;
     unsigned taken = 0;
@@ -303,8 +303,7 @@ class ReachFinder {
       return;
     }
     const std::uint64_t size = memory.bytes != 0 ? memory.bytes : kWidestOperand;
-    for (const std::size_t counter : counters_in(*memory.address, size))
-      add(code, counter, false);
+    for (const std::size_t counter : counters_in(*memory.address, size)) add(code, counter, false);
     const VirtAddr at = *memory.address;
     for (auto slot = slots_.lower_bound(at.value - std::min(at.value, kSlotBytes - 1));
          slot != slots_.end() && slot->first < at.value + size; ++slot) {
@@ -358,11 +357,11 @@ class ReachFinder {
   const ElfFile& file_;
   const CodeRanges& ranges_;
   std::span<const VirtAddr> counters_;
-  std::map<std::uint64_t, std::size_t> slots_;  // words of the GOT -> counter
+  std::map<std::uint64_t, std::size_t> slots_;                    // words of the GOT -> counter
   std::vector<std::pair<std::uint64_t, std::uint64_t>> targets_;  // [first, last) of operands
   std::vector<std::uint64_t> got_;
-  std::vector<VirtAddr> fields_;   // of four bytes that may lead to a counter
-  std::set<std::uint64_t> read_;   // those that were read with a function
+  std::vector<VirtAddr> fields_;  // of four bytes that may lead to a counter
+  std::set<std::uint64_t> read_;  // those that were read with a function
   CounterReach out_;
 };
 

@@ -46,8 +46,8 @@ std::vector<VirtAddr> other_sites(const ElfFile& file, const ProbeFile& probes,
   return others;
 }
 
-// Sets site, unarmed and others, or says why not. A tracer that knows libbpf's sleds may arm the long nop
-// behind the site's first byte, which then stays 90.
+// Sets site, unarmed and others, or says why not. A tracer that knows libbpf's sleds may arm the
+// long nop behind the site's first byte, which then stays 90.
 void look_at_site(const ElfFile& file, const ProbeFile& probes, CheckedCounter& counter) {
   const Probe& first = probes.probes[counter.probes.front()];
   counter.site = first.site;
@@ -64,7 +64,8 @@ void look_at_site(const ElfFile& file, const ProbeFile& probes, CheckedCounter& 
   }
   counter.unarmed = std::to_integer<std::uint8_t>(bytes[0]);
   counter.others = other_sites(file, probes, counter);
-  if (!tells(first, counter.unarmed)) counter.why_not = "the site's first byte does not tell whether it is traced";
+  if (!tells(first, counter.unarmed))
+    counter.why_not = "the site's first byte does not tell whether it is traced";
 }
 
 std::optional<CheckKind> check_kind(const X86Reading& code) {
@@ -226,7 +227,12 @@ class UseReader {
             {counter, check.code.address, "the counter's address is used for more than checks"});
       return;
     }
-    keep(flow, {check.code, *kind, true, false, {}, check.counters,
+    keep(flow, {check.code,
+                *kind,
+                true,
+                false,
+                {},
+                check.counters,
                 check.maybe_other ? "the register may hold another address" : ""});
   }
 

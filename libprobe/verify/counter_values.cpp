@@ -18,7 +18,8 @@ bool can_be_raised(const ElfFile& file, VirtAddr address) {
   const Section* section = file.section_containing(address);
   const auto offset = file.offset_of(address);
   return segment != nullptr && (segment->flags & PF_W) != 0 && (segment->flags & PF_X) == 0 &&
-         (section == nullptr || !section->nobits()) && offset && offset->value % kRaisedBytes == 0 &&
+         (section == nullptr || !section->nobits()) && offset &&
+         offset->value % kRaisedBytes == 0 &&
          file.bytes_at(address, Size{kRaisedBytes}).size() == kRaisedBytes;
 }
 

@@ -45,9 +45,8 @@ bool same_operand(const Argument& a, const Argument& b, std::int64_t lower) {
 bool same_arguments(std::string_view before, std::string_view after, std::int64_t lower) {
   if (lower == 0) return before == after;
   const auto a = parse_arguments(before, EM_X86_64), b = parse_arguments(after, EM_X86_64);
-  return std::ranges::equal(a, b, [&](const Argument& x, const Argument& y) {
-    return same_operand(x, y, lower);
-  });
+  return std::ranges::equal(
+      a, b, [&](const Argument& x, const Argument& y) { return same_operand(x, y, lower); });
 }
 
 }  // namespace reprobe

@@ -61,9 +61,9 @@ bool sets_register(const X86Reading& set, const X86Reading& extend, const X86Rea
   const auto reg = old.register_at(0);
   const unsigned bits = old.operands[0].bits == 16 ? 16 : 32;
   return reg && set.operation == Operation::setne && !set.prefixed && set.register_at(0) == reg &&
-         extend.operation == Operation::movzx && !extend.prefixed &&
-         extend.register_at(0) == reg && extend.operands[0].bits == bits &&
-         extend.register_at(1) == reg && extend.operands[1].bits == 8;
+         extend.operation == Operation::movzx && !extend.prefixed && extend.register_at(0) == reg &&
+         extend.operands[0].bits == bits && extend.register_at(1) == reg &&
+         extend.operands[1].bits == 8;
 }
 
 }  // namespace
@@ -100,13 +100,12 @@ std::optional<Size> SiteChecks::below_or_equal_size(VirtAddr begin, VirtAddr com
   const auto differs = branch ? read(branch->end()) : std::nullopt;
   const auto jump = differs ? read(differs->end()) : std::nullopt;
   const auto equals = jump ? read(jump->end()) : std::nullopt;
-  const bool good =
-      equals && branch->operation == Operation::jne && branch->target == equals->address &&
-      differs->operation == Operation::cmp && differs->register_at(0) == kStackPointer &&
-      differs->operands[0].bits == 64 && differs->immediate() == -1 &&
-      jump->flow == ReadFlow::jump && jump->target == equals->end() &&
-      equals->operation == Operation::cmp && equals->register_at(0) &&
-      equals->register_at(0) == equals->register_at(1);
+  const bool good = equals && branch->operation == Operation::jne &&
+                    branch->target == equals->address && differs->operation == Operation::cmp &&
+                    differs->register_at(0) == kStackPointer && differs->operands[0].bits == 64 &&
+                    differs->immediate() == -1 && jump->flow == ReadFlow::jump &&
+                    jump->target == equals->end() && equals->operation == Operation::cmp &&
+                    equals->register_at(0) && equals->register_at(0) == equals->register_at(1);
   return good ? std::optional(Size{equals->end().value - begin.value}) : std::nullopt;
 }
 

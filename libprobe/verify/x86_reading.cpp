@@ -20,8 +20,7 @@ const ZydisDecoder& zydis() {
 
 // The number of a general purpose register of any width; kNoGeneralRegister of all others.
 unsigned register_number(ZydisRegister reg) {
-  const ZydisRegister whole =
-      ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg);
+  const ZydisRegister whole = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, reg);
   if (whole < ZYDIS_REGISTER_RAX || whole > ZYDIS_REGISTER_R15) return kNoGeneralRegister;
   return static_cast<unsigned>(whole - ZYDIS_REGISTER_RAX);
 }
@@ -88,9 +87,8 @@ Operation operation_of(const ZydisDecodedInstruction& code) {
 
 // A branch over a distance; an operand relative to rip has the attribute IS_RELATIVE too.
 bool is_direct_branch(const ZydisDecodedInstruction& code) {
-  return std::ranges::any_of(code.raw.imm, [](const auto& field) {
-    return field.size != 0 && field.is_relative;
-  });
+  return std::ranges::any_of(
+      code.raw.imm, [](const auto& field) { return field.size != 0 && field.is_relative; });
 }
 
 ReadFlow read_flow(const ZydisDecodedInstruction& code) {
@@ -142,7 +140,7 @@ bool is_encoded_memory(const ZydisDecodedOperand& operand) {
 }
 
 ReadMemory read_memory(const ZydisDecodedInstruction& code, const ZydisDecodedOperand& operand,
-                     VirtAddr end, Operation operation) {
+                       VirtAddr end, Operation operation) {
   const ZydisDecodedOperandMem& mem = operand.mem;
   ReadMemory memory;
   memory.base = address_register(mem.base);
@@ -168,8 +166,8 @@ void add_register(const ZydisDecodedOperand& operand, X86Reading& out) {
   const ReadRegisters bit = 1U << number;
   const bool writes = (operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0;
   // Writing less than 32 bits leaves the rest (Intel SDM volume 1, 3.4.1.1).
-  const bool partial = writes && (operand.size < 32 ||
-                                  (operand.actions & ZYDIS_OPERAND_ACTION_CONDWRITE) != 0);
+  const bool partial =
+      writes && (operand.size < 32 || (operand.actions & ZYDIS_OPERAND_ACTION_CONDWRITE) != 0);
   if ((operand.actions & ZYDIS_OPERAND_ACTION_MASK_READ) != 0 || partial) out.reads |= bit;
   if (writes) out.writes |= bit;
 }
@@ -196,15 +194,15 @@ void add_operand(const ZydisDecodedInstruction& code, const ZydisDecodedOperand&
     case ZYDIS_OPERAND_TYPE_REGISTER:
       shown.kind = ReadOperand::Kind::registr;
       shown.reg = register_number(operand.reg.value);
-      shown.high_byte = operand.reg.value >= ZYDIS_REGISTER_AH &&
-                        operand.reg.value <= ZYDIS_REGISTER_BH;
+      shown.high_byte =
+          operand.reg.value >= ZYDIS_REGISTER_AH && operand.reg.value <= ZYDIS_REGISTER_BH;
       break;
     case ZYDIS_OPERAND_TYPE_MEMORY:
       shown.kind = ReadOperand::Kind::memory;
       break;
     case ZYDIS_OPERAND_TYPE_IMMEDIATE:
-      shown.kind = operand.imm.is_relative ? ReadOperand::Kind::other
-                                           : ReadOperand::Kind::immediate;
+      shown.kind =
+          operand.imm.is_relative ? ReadOperand::Kind::other : ReadOperand::Kind::immediate;
       shown.immediate = operand.imm.value.s;
       break;
     default:
@@ -238,8 +236,7 @@ void add_prefixes(const ZydisDecodedInstruction& code, X86Reading& out) {
 // With a 66 prefix and without REX.W AMD's processors read 16 bits of displacement, Intel's 32.
 bool has_doubtful_length(const ZydisDecodedInstruction& code) {
   const bool wide = (code.attributes & ZYDIS_ATTRIB_HAS_REX) != 0 && code.raw.rex.W != 0;
-  return is_direct_branch(code) && !wide &&
-         (code.attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE) != 0;
+  return is_direct_branch(code) && !wide && (code.attributes & ZYDIS_ATTRIB_HAS_OPERANDSIZE) != 0;
 }
 
 bool same_condition(const X86Reading& a, const X86Reading& b) {
@@ -284,8 +281,8 @@ std::optional<unsigned> X86Reading::register_at(unsigned operand) const {
 std::optional<X86Reading> read_x86(ByteView bytes, VirtAddr address) {
   ZydisDecodedInstruction code;
   std::array<ZydisDecodedOperand, ZYDIS_MAX_OPERAND_COUNT> operands;
-  if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&zydis(), bytes.data(), bytes.size(), &code,
-                                           operands.data()))) {
+  if (!ZYAN_SUCCESS(
+          ZydisDecoderDecodeFull(&zydis(), bytes.data(), bytes.size(), &code, operands.data()))) {
     return std::nullopt;
   }
   if (has_doubtful_length(code)) return std::nullopt;
@@ -312,8 +309,7 @@ std::optional<X86Reading> read_x86(const ElfFile& file, VirtAddr address) {
   return read_x86(file.bytes_at(address, kLongestReading), address);
 }
 
-bool same_but_target(const X86Reading& a, ByteView a_bytes, const X86Reading& b,
-                     ByteView b_bytes) {
+bool same_but_target(const X86Reading& a, ByteView a_bytes, const X86Reading& b, ByteView b_bytes) {
   if (a.memory && b.memory && a.rip_field && a.memory->address != b.memory->address) return false;
   if (a.branch_field && b.branch_field && same_condition(a, b)) return true;
   return a.mnemonic == b.mnemonic && a.flow == b.flow &&

@@ -25,8 +25,8 @@ inline constexpr unsigned kStackPointer = 4, kFramePointer = 5;
 // The status flags, as their bits of RFLAGS: CF, PF, AF, ZF, SF, OF.
 using ReadFlags = std::uint32_t;
 inline constexpr ReadFlags kCarryFlag = 1U << 0, kZeroFlag = 1U << 6,
-                           kStatusFlags = kCarryFlag | 1U << 2 | 1U << 4 | kZeroFlag | 1U << 7 |
-                                          1U << 11;
+                           kStatusFlags =
+                               kCarryFlag | 1U << 2 | 1U << 4 | kZeroFlag | 1U << 7 | 1U << 11;
 
 // Where execution goes after the instruction.
 enum class ReadFlow : std::uint8_t {

@@ -142,10 +142,11 @@ class Comparison {
   static bool same_immediate(const CodeInstruction& a, const X86Reading& b) {
     if (!a.immediate || !b.immediate()) return true;
     const unsigned bits = b.operands[0].bits;
-    const std::uint64_t mask = bits == 0 || bits >= 64 ? ~std::uint64_t{0}
-                                                       : (std::uint64_t{1} << bits) - 1;
+    const std::uint64_t mask =
+        bits == 0 || bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bits) - 1;
     return ((static_cast<std::uint64_t>(*a.immediate) ^
-             static_cast<std::uint64_t>(*b.immediate())) & mask) == 0;
+             static_cast<std::uint64_t>(*b.immediate())) &
+            mask) == 0;
   }
 
   static bool same_memory(const CodeInstruction& a, const X86Reading& b) {

@@ -21,12 +21,9 @@ Bytes program(const char* g) {
   const Bytes other = hex(g);
   file.code.insert(file.code.end(), other.begin(), other.end());
   file.code.resize(0x80, std::byte{0xcc});
-  file.symbols = {{.name = "f", .value = kText, .size = 4, .type = STT_FUNC, .shndx = 1},
-                  {.name = "g",
-                   .value = kText + 0x10,
-                   .size = other.size(),
-                   .type = STT_FUNC,
-                   .shndx = 1}};
+  file.symbols = {
+      {.name = "f", .value = kText, .size = 4, .type = STT_FUNC, .shndx = 1},
+      {.name = "g", .value = kText + 0x10, .size = other.size(), .type = STT_FUNC, .shndx = 1}};
   file.probes = {{.location = kText, .provider = "p", .name = "n"}};
   return file.build();
 }
@@ -37,7 +34,8 @@ std::vector<ArrivingBranch> arrivals(const char* g) {
   Bytes after = before;
   const auto offset = a.offset_of(VirtAddr{kText});
   REQUIRE(offset);
-  for (std::size_t i = 0; i < 4; ++i) after[static_cast<std::size_t>(offset->value) + i] ^= std::byte{1};
+  for (std::size_t i = 0; i < 4; ++i)
+    after[static_cast<std::size_t>(offset->value) + i] ^= std::byte{1};
   const auto b = ElfFile::open(borrowed_source(after)).value();
   return find_arrivals(a, b);
 }

@@ -40,9 +40,9 @@ TEST_CASE("reading: an operand relative to rip", "[verify]") {
 }
 
 TEST_CASE("reading: flags and registers", "[verify]") {
-  CHECK(reading("74 02").flags_read == kZeroFlag);                         // je
+  CHECK(reading("74 02").flags_read == kZeroFlag);                           // je
   CHECK(reading("48 ff c0").flags_written == (kStatusFlags & ~kCarryFlag));  // inc %rax
-  const X86Reading partial = reading("0f 94 c3");                          // sete %bl
+  const X86Reading partial = reading("0f 94 c3");                            // sete %bl
   CHECK(partial.reads == 1U << 3);
   CHECK(partial.writes == 1U << 3);
   const X86Reading wide = reading("89 f8");  // mov %edi,%eax
@@ -62,7 +62,7 @@ TEST_CASE("reading: flow", "[verify]") {
   CHECK(reading("cc").flow == ReadFlow::trap);
   CHECK(reading("0f 0b").flow == ReadFlow::trap);
   CHECK(reading("f3 90").operation == Operation::other);  // pause
-  CHECK(reading("41 90").operation == Operation::xchg);  // xchg %r8,%rax
+  CHECK(reading("41 90").operation == Operation::xchg);   // xchg %r8,%rax
   CHECK(reading("66 0f 1f 44 00 00").operation == Operation::nop);
   // rel16 for AMD, rel32 for Intel; with REX.W, as calls of __tls_get_addr have, rel32 for both.
   CHECK_FALSE(read_x86(hex("66 e8 00 00 00 00"), kAt));
@@ -76,5 +76,6 @@ TEST_CASE("reading: the same effect elsewhere", "[verify]") {
   CHECK_FALSE(same("74 0e", 0x1000, "0f 85 0a f0 ff ff", 0x2000));  // jne
   CHECK_FALSE(same("e3 0e", 0x1000, "67 e3 0d", 0x1000));           // jrcxz, jecxz
   CHECK_FALSE(same("8b 45 f8", 0x1000, "8b 45 f0", 0x1000));
-  CHECK_FALSE(same("89 f8", 0x1000, "8b c7", 0x1000));  // another encoding is not taken for the same
+  CHECK_FALSE(
+      same("89 f8", 0x1000, "8b c7", 0x1000));  // another encoding is not taken for the same
 }
