@@ -4,7 +4,7 @@
 # helper of the same name, in anonymous namespaces too: the compiler says so where they do.
 # BY_SUBJECT: one unit for the files whose names begin with the same word, for a folder of many.
 # -DREPROBE_UNITY=OFF compiles each file alone: quicker when one file is edited again and again.
-option(REPROBE_UNITY "Compile the sources of a folder as one unit" OFF)
+option(REPROBE_UNITY "Compile the sources of a folder as one unit" ON)
 
 function(reprobe_unity target)
   if(NOT REPROBE_UNITY)

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,6 +17,7 @@ namespace {
 constexpr std::size_t kRows = 12;        // of probes; more scroll the findings away
 constexpr std::size_t kProbeWidth = 20;  // of the first column: ten consumers fit 100 columns
 constexpr std::size_t kCellWidth = 4;    // at least, of the others
+constexpr std::size_t kLine = 100;
 
 // What a cell says about the first step that fails.
 std::string cell(const ConsumerFailure& failure) {
@@ -46,7 +48,7 @@ std::size_t width_of(const ConsumerVerdict& verdict) {
   return std::max(verdict.consumer.size(), kCellWidth);
 }
 
-std::string row(const std::string& first, const std::vector<ConsumerVerdict>& verdicts,
+std::string row(const std::string& first, std::span<const ConsumerVerdict> verdicts,
                 const std::vector<std::string>& cells) {
   std::string line = fmt::format("  {:<{}}", first, kProbeWidth);
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
@@ -59,7 +61,7 @@ std::string row(const std::string& first, const std::vector<ConsumerVerdict>& ve
 using Table = std::map<std::size_t, std::vector<std::string>>;
 
 // The last probe of which all failures are there: of each reason only the first kFailuresKept are.
-std::size_t last_complete(const std::vector<ConsumerVerdict>& verdicts) {
+std::size_t last_complete(std::span<const ConsumerVerdict> verdicts) {
   std::size_t last = std::numeric_limits<std::size_t>::max();
   for (const ConsumerVerdict& verdict : verdicts) {
     if (verdict.left_out == 0) continue;
@@ -73,7 +75,7 @@ std::size_t last_complete(const std::vector<ConsumerVerdict>& verdicts) {
 
 // A limit alone gives a probe no row unless `limits` says so; in the rows that there are, limits
 // show, too, lest a "-" promises what the tracer cannot do.
-Table table_of(const std::vector<ConsumerVerdict>& verdicts, bool limits) {
+Table table_of(std::span<const ConsumerVerdict> verdicts, bool limits) {
   Table table;
   const std::size_t last = last_complete(verdicts);
   for (const ConsumerVerdict& verdict : verdicts) {
@@ -117,7 +119,7 @@ std::string first_column(const Row& row) {
   return cut(row.name, kProbeWidth - times.size()) + times;
 }
 
-void print_verdict_table(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
+void print_verdict_table(std::span<const ConsumerVerdict> verdicts, const ProbeFile& probes,
                          bool limits, const Terminal& terminal) {
   const Table table = table_of(verdicts, limits);
   std::vector<std::string> cells;
@@ -209,7 +211,15 @@ bool any_failure(const std::vector<ConsumerVerdict>& verdicts) {
 
 void print_consumers(const std::vector<ConsumerVerdict>& verdicts, const ProbeFile& probes,
                      bool limits, const Terminal& terminal) {
-  print_verdict_table(verdicts, probes, limits, terminal);
+  // As many tables as it takes: a terminal's line is not longer.
+  for (std::span<const ConsumerVerdict> rest(verdicts); !rest.empty();) {
+    std::size_t width = 2 + kProbeWidth, count = 0;
+    while (count < rest.size() && (count == 0 || width + 1 + width_of(rest[count]) <= kLine)) {
+      width += 1 + width_of(rest[count++]);
+    }
+    print_verdict_table(rest.first(count), probes, limits, terminal);
+    rest = rest.subspan(count);
+  }
   print_reasons(verdicts);
 }
 

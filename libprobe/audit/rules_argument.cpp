@@ -16,7 +16,7 @@ namespace {
 bool is_x86(std::uint16_t machine) { return machine == EM_X86_64 || machine == EM_386; }
 
 // An argument, with the text of its note from it to the end.
-struct Place {
+struct ArgumentPlace {
   const Argument& argument;
   std::string_view rest;
   std::uint16_t machine;
@@ -25,7 +25,7 @@ struct Place {
 struct ArgumentRule {
   std::string_view name;
   Severity severity;
-  bool (*applies)(const Place&);
+  bool (*applies)(const ArgumentPlace&);
   const char* message;
   const char* hint;
 };
@@ -34,26 +34,26 @@ constexpr const char* kRespell = "reprobe fix --respell writes it so that all tr
 constexpr const char* kInteger =
     "pass an integer, or a pointer to the value: no tracer but SystemTap reads floating point";
 
-bool size_missing(const Place& at) {
+bool size_missing(const ArgumentPlace& at) {
   return !at.argument.size && at.argument.kind == Argument::Kind::registr;
 }
 
 // Of what is no register the size is not known.
-bool size_unknown(const Place& at) {
+bool size_unknown(const ArgumentPlace& at) {
   return !at.argument.size && at.argument.kind != Argument::Kind::other;
 }
 
 bool is_float_type(const Argument& argument) { return argument.type.starts_with('f'); }
 
-bool is_float(const Place& at) { return is_float_type(at.argument); }
+bool is_float(const ArgumentPlace& at) { return is_float_type(at.argument); }
 
-bool odd_size(const Place& at) {
+bool odd_size(const ArgumentPlace& at) {
   const int size = std::abs(at.argument.size.value_or(0));
   return size != 1 && size != 2 && size != 4 && size != 8;
 }
 
 // Registers of which libbpf's table (calc_pt_regs_off) has no name.
-bool special_register(const Place& at) {
+bool special_register(const ArgumentPlace& at) {
   constexpr std::array<std::string_view, 4> kHigh{"ah", "bh", "ch", "dh"};
   return std::ranges::any_of(at.argument.registers, [&](const std::string& name) {
     if (is_x86(at.machine)) {
@@ -66,13 +66,13 @@ bool special_register(const Place& at) {
 }
 
 // gcc -masm=intel: "DWORD PTR 16[rsp]", "edi"; or a bare number.
-bool not_att(const Place& at) {
+bool not_att(const ArgumentPlace& at) {
   return is_x86(at.machine) && at.argument.operand.find_first_of("%$") == std::string::npos;
 }
 
 // "%fs:16(%rdx)", a thread-local variable, and "8(,%rax,4)", which has no base. Where a symbol is
 // the base, names_symbol() tells.
-bool not_addressable(const Place& at) {
+bool not_addressable(const ArgumentPlace& at) {
   const std::string_view operand = at.argument.operand;
   if (!is_x86(at.machine) || at.argument.kind != Argument::Kind::memory) return false;
   return operand.find(':') != std::string_view::npos ||
@@ -80,7 +80,7 @@ bool not_addressable(const Place& at) {
 }
 
 // "[x1, #:lo12:sym]" on Arm, "%lo(sym)(a5)" on RISC-V, "sym@toc@l(9)" on ppc64.
-bool names_symbol_elsewhere(const Place& at) {
+bool names_symbol_elsewhere(const ArgumentPlace& at) {
   if (at.argument.kind != Argument::Kind::memory) return false;
   const std::string_view operand = at.argument.operand;
   if (at.machine == EM_AARCH64 || at.machine == EM_ARM) return operand.find(':') != operand.npos;
@@ -91,7 +91,7 @@ bool names_symbol_elsewhere(const Place& at) {
 }
 
 // A symbol's address or what is there: "sym(%rip)", "$sym".
-bool names_symbol(const Place& at) {
+bool names_symbol(const ArgumentPlace& at) {
   if (!is_x86(at.machine)) return names_symbol_elsewhere(at);
   std::string_view text = at.argument.operand;
   const auto open = text.find('(');
@@ -106,7 +106,7 @@ bool names_symbol(const Place& at) {
 }
 
 // "0x10(%rax)", "8+4(%rsp)", "$0x10".
-bool number_form(const Place& at) {
+bool number_form(const ArgumentPlace& at) {
   if (!is_x86(at.machine) || at.argument.operand.starts_with('%')) return false;
   const std::string_view operand = at.argument.operand;
   std::string_view text = operand.substr(0, operand.find('('));
@@ -117,7 +117,7 @@ bool number_form(const Place& at) {
 
 // libbpf (parse_usdt_arg) scans "N@off(%15[^,],": in a plain "off(%r)" that a comma follows within
 // 15 characters, it takes the text up to that comma for the register.
-bool scanned_wrongly(const Place& at) {
+bool scanned_wrongly(const ArgumentPlace& at) {
   if (!is_x86(at.machine) || at.argument.kind != Argument::Kind::memory) return false;
   const auto open = at.argument.operand.find("(%");
   if (open == std::string::npos || at.argument.operand.find(',') != std::string::npos) {
@@ -132,11 +132,11 @@ bool scanned_wrongly(const Place& at) {
   return next != std::string_view::npos && after[next] == '%';
 }
 
-bool indexed_elsewhere(const Place& at) {
+bool indexed_elsewhere(const ArgumentPlace& at) {
   return at.machine == EM_AARCH64 && at.argument.registers.size() > 1;
 }
 
-bool not_understood(const Place& at) { return at.argument.kind == Argument::Kind::other; }
+bool not_understood(const ArgumentPlace& at) { return at.argument.kind == Argument::Kind::other; }
 
 // The first that applies to an argument.
 constexpr std::array kArgumentRules{

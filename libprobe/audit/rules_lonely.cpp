@@ -32,6 +32,8 @@ void find_readers(const ElfFile& file, const Section& section,
     const bool absolute =
         at >= 2 && modrm == 0x25 && (std::to_integer<unsigned>((*bytes)[at - 2]) & 0xc7U) == 0x04;
     if (!relative && !absolute) continue;
+    // lea reads nothing: start code names the end of .data so, where the counters may begin.
+    if (relative && at >= 2 && (*bytes)[at - 2] == std::byte{0x8d}) continue;
     const auto displacement = static_cast<std::uint64_t>(static_cast<std::int64_t>(
         static_cast<std::int32_t>(load_uint(*bytes, at, kDisplacement, std::endian::little))));
     if (absolute) add(displacement, at);

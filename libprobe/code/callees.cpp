@@ -16,7 +16,7 @@ constexpr std::uint32_t R_X86_64_GLOB_DAT = 6, R_X86_64_JUMP_SLOT = 7;
 constexpr RegisterSet kStaticChain = 1U << 10;
 constexpr std::size_t kLongestBody = 8192;  // instructions of one callee
 constexpr std::size_t kMostCalleeStates = 4 * kLongestBody;
-constexpr unsigned kDeepest = 12;  // callees of callees
+constexpr unsigned kDeepestCallees = 12;  // callees of callees
 constexpr std::uint64_t kFewestCalleeSteps = std::uint64_t{1} << 20;
 
 // Functions of C and C++ libraries that are declared not to return: C17 7.22.4, POSIX, the
@@ -166,7 +166,7 @@ CallEffect Callees::read_function(VirtAddr start) {
   if (known != known_.end()) return known->second;
   // Of itself, through others, and where there is too much: what is certain of any function.
   const CallEffect anything{0, false, kArguments | kStaticChain, true};
-  if (depth_ == kDeepest || budget_ == 0) return anything;
+  if (depth_ == kDeepestCallees || budget_ == 0) return anything;
   known_[start.value] = anything;
   ++depth_;
   Body body = read_body(start);
@@ -205,7 +205,7 @@ Callees::Body Callees::read_body(VirtAddr start) {
     if (code->kind == InstructionKind::ret) body.effect.returns = true;
     if (code->kind == InstructionKind::indirect_jump) {
       lose_track();
-      body.effect.written |= kCallerSaved;
+      body.effect.written |= kCallClobbered;
     }
     const auto saved = saved_by(*code), restored = restored_by(*code);
     if (saved) body.saved |= 1U << *saved;

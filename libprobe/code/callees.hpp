@@ -17,7 +17,7 @@ namespace reprobe {
 
 // System V ABI, x86-64, 3.2.1 and 3.2.3: rax, rcx, rdx, rsi, rdi, r8-r11; rdi, rsi, rdx, rcx, r8,
 // r9 are the arguments, r10 is the static chain.
-inline constexpr RegisterSet kCallerSaved = 0x0fc7, kArguments = 0x03c6, kResults = 0x0005,
+inline constexpr RegisterSet kCallClobbered = 0x0fc7, kArguments = 0x03c6, kResults = 0x0005,
                              kCalleeSaved = 0xf028;
 
 [[nodiscard]] constexpr bool is_any_call(const CodeInstruction& code) {
@@ -27,7 +27,7 @@ inline constexpr RegisterSet kCallerSaved = 0x0fc7, kArguments = 0x03c6, kResult
 struct CallEffect {
   // Registers that the callee writes and does not give back. The caller can count on none of them;
   // the value may be there all the same (a callee with another calling convention).
-  RegisterSet written{kCallerSaved};
+  RegisterSet written{kCallClobbered};
   // All that it writes is known: registers that are not in `written` hold what they held.
   bool complete{true};
   // Registers in which it may find an argument.

@@ -11,7 +11,7 @@ constexpr unsigned kLongestPath = 64;
 constexpr std::size_t kMostLimits = 4;
 
 // Where a value stands while the path is walked backwards: in a register, or in memory.
-struct Place {
+struct BoundPlace {
   std::optional<unsigned> reg;
   std::optional<MemoryOperand> memory;
   unsigned width{};   // its low bytes that count
@@ -20,7 +20,7 @@ struct Place {
 
 // A comparison with a constant that the path passed.
 struct Limit {
-  Place place;
+  BoundPlace place;
   std::uint64_t count{};  // values that pass
 };
 
@@ -30,7 +30,7 @@ bool same_memory(const MemoryOperand& a, const MemoryOperand& b) {
          a.segment == b.segment;
 }
 
-bool same_place(const Place& a, const Place& b) {
+bool same_place(const BoundPlace& a, const BoundPlace& b) {
   if (a.reg || b.reg) return a.reg == b.reg;
   return a.memory && b.memory && same_memory(*a.memory, *b.memory);
 }
@@ -61,7 +61,7 @@ Passed unsigned_limit(const CodeInstruction& jump, bool taken) {
 }
 
 // What cmp or sub compares with an immediate.
-std::optional<Place> compared(const CodeInstruction& code) {
+std::optional<BoundPlace> compared(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   if (e.map != OpcodeMap::one_byte || !code.immediate) return std::nullopt;
   const bool accumulator = e.opcode == 0x3c || e.opcode == 0x3d || e.opcode == 0x2d;
@@ -69,7 +69,7 @@ std::optional<Place> compared(const CodeInstruction& code) {
   if (!accumulator && (!group || (extension(code) != 7 && extension(code) != 5)))
     return std::nullopt;
   const bool byte = e.opcode == 0x3c || e.opcode == 0x80;
-  Place place;
+  BoundPlace place;
   place.width = byte ? 1 : e.operand16 ? 2 : e.rex_w ? 8 : 4;
   if (accumulator) {
     place.reg = kRax;
@@ -110,7 +110,7 @@ bool apart(const MemoryOperand& a, const MemoryOperand& b) {
 }
 
 // Takes a place in memory back over an instruction; false where it is lost.
-bool pass_memory(const CodeInstruction& code, Place& place) {
+bool pass_memory(const CodeInstruction& code, BoundPlace& place) {
   const X86Encoding& e = code.encoding;
   const MemoryOperand& memory = *place.memory;
   if (memory.base && (code.writes & (1U << *memory.base)) != 0) return false;
@@ -126,7 +126,7 @@ bool pass_memory(const CodeInstruction& code, Place& place) {
 }
 
 // Takes a register back over an instruction that writes it; false where the value is lost.
-bool pass_register(const CodeInstruction& code, Place& place) {
+bool pass_register(const CodeInstruction& code, BoundPlace& place) {
   const X86Encoding& e = code.encoding;
   const bool one = e.map == OpcodeMap::one_byte;
   const bool zero_extends = e.map == OpcodeMap::map_0f && (e.opcode == 0xb6 || e.opcode == 0xb7);
@@ -163,14 +163,14 @@ bool pass_register(const CodeInstruction& code, Place& place) {
   return scales;
 }
 
-bool pass(const CodeInstruction& code, Place& place) {
+bool pass(const CodeInstruction& code, BoundPlace& place) {
   if (place.memory) return pass_memory(code, place);
   if ((code.writes & (1U << *place.reg)) == 0) return true;
   return pass_register(code, place);
 }
 
 // and with a constant: a bound without a comparison.
-std::optional<std::uint64_t> masked(const CodeInstruction& code, const Place& index) {
+std::optional<std::uint64_t> masked(const CodeInstruction& code, const BoundPlace& index) {
   const X86Encoding& e = code.encoding;
   if (e.map != OpcodeMap::one_byte || !code.immediate || e.operand16 || !index.scaled)
     return std::nullopt;
@@ -188,7 +188,7 @@ std::optional<std::uint64_t> sane(std::uint64_t count) {
 
 class BoundWalk {
  public:
-  BoundWalk(const CodePiece& piece, const OriginFinder& finder, const Place& index)
+  BoundWalk(const CodePiece& piece, const OriginFinder& finder, const BoundPlace& index)
       : piece_(piece), finder_(finder), index_(index) {}
 
   std::optional<std::uint64_t> run(std::size_t at) {
@@ -232,7 +232,7 @@ class BoundWalk {
 
   const CodePiece& piece_;
   const OriginFinder& finder_;
-  Place index_;
+  BoundPlace index_;
   std::vector<Limit> limits_;
   Passed passed_{};  // by a jump whose comparison is still to come
 };
@@ -245,10 +245,10 @@ std::optional<std::uint64_t> table_bound(const CodePiece& piece, const OriginFin
   if (!memory || !memory->index) return std::nullopt;
   // The upper half of the index is 0, or the program would read far outside the table.
   if (memory->scale == 4)
-    return BoundWalk(piece, finder, Place{memory->index, {}, 4, true}).run(load);
+    return BoundWalk(piece, finder, BoundPlace{memory->index, {}, 4, true}).run(load);
   if (memory->scale != 1 || !memory->base) return std::nullopt;
   for (const auto& reg : {memory->base, memory->index}) {
-    const auto count = BoundWalk(piece, finder, Place{reg, {}, 4, false}).run(load);
+    const auto count = BoundWalk(piece, finder, BoundPlace{reg, {}, 4, false}).run(load);
     if (count) return count;
   }
   return std::nullopt;

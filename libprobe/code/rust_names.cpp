@@ -12,7 +12,7 @@ namespace {
 
 // Of a name made to be slow: references to earlier parts can repeat themselves.
 constexpr std::size_t kLongest = 4096;
-constexpr int kDeepest = 64;
+constexpr int kDeepestRustName = 64;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -184,7 +184,7 @@ class V0 {
 
   // `value`: the path is one of a value, whose arguments stand behind "::".
   bool path(bool value) {
-    if (++depth_ > kDeepest || failed_) return false;
+    if (++depth_ > kDeepestRustName || failed_) return false;
     const bool done = one_path(value);
     --depth_;
     return done;
@@ -325,7 +325,7 @@ class V0 {
   }
 
   bool type() {
-    if (++depth_ > kDeepest || failed_) return false;
+    if (++depth_ > kDeepestRustName || failed_) return false;
     const bool done = one_type();
     --depth_;
     return done;

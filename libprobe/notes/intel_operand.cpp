@@ -18,7 +18,7 @@ constexpr std::int64_t kMostDisplacement = 0x7fffffff;
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   const auto first = text.find_first_not_of(' ');
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(' ') - first + 1);
@@ -55,7 +55,7 @@ class Address {
     for (bool more = true; more;) {
       const auto end = text.find_first_of("+-", text.starts_with('-') ? 1 : 0);
       more = end != std::string_view::npos;
-      if (!add_term(trimmed(text.substr(0, end)), minus)) return false;
+      if (!add_term(without_blanks(text.substr(0, end)), minus)) return false;
       if (!more) break;
       minus = text[end] == '-';
       text.remove_prefix(end + 1);
@@ -93,8 +93,8 @@ class Address {
 
   bool add_term(std::string_view term, bool minus) {
     if (const auto times = term.find('*'); times != std::string_view::npos) {
-      std::string_view name = trimmed(term.substr(0, times)),
-                       factor = trimmed(term.substr(times + 1));
+      std::string_view name = without_blanks(term.substr(0, times)),
+                       factor = without_blanks(term.substr(times + 1));
       if (!is_address_register(name)) std::swap(name, factor);
       const auto scale = decimal(factor);
       const bool known = scale && (*scale == 1 || *scale == 2 || *scale == 4 || *scale == 8);
@@ -123,7 +123,7 @@ std::optional<std::string> intel_to_att(std::string_view operand, int size, std:
   if (operand.find_first_of("%$(:") != std::string_view::npos) return std::nullopt;
   if (is_register(operand, machine)) return fmt::format("%{}", operand);
   if (!take_size(operand, size)) return std::nullopt;
-  operand = trimmed(operand);
+  operand = without_blanks(operand);
   // "[rsp + 16]", and "16[rsp]" of gcc.
   const auto open = operand.find('[');
   if (open == std::string_view::npos || !operand.ends_with(']')) return std::nullopt;

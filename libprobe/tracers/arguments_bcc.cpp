@@ -14,11 +14,6 @@ namespace reprobe::consumers {
 namespace as_bcc {
 namespace {
 
-bool usual_size(long size) {
-  const long bytes = size < 0 ? -size : size;
-  return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
-}
-
 bool at_end(const TextScan& scan) { return scan.done() || is_blank(scan.peek()); }
 
 // --- x86: ArgumentParser_x64
@@ -83,7 +78,7 @@ bool aarch64_register(TextScan& scan) {
 
 bool aarch64(TextScan& scan, bool pairs) {
   const auto size = scan.any_number();
-  if (!size || !usual_size(*size) || !scan.literal('@')) return false;
+  if (!size || !is_usual_size(*size) || !scan.literal('@')) return false;
   if (scan.peek() == 'x' || scan.peek() == 's') return aarch64_register(scan);
   if (!scan.literal('[')) return scan.any_number().has_value();
   if (!aarch64_register(scan)) return false;
@@ -98,7 +93,7 @@ bool aarch64(TextScan& scan, bool pairs) {
 
 bool regex_size(TextScan& scan) {
   const auto size = scan.number();
-  return size && usual_size(*size) && scan.literal('@');
+  return size && is_usual_size(*size) && scan.literal('@');
 }
 
 // "(?:%r)?([1-2]?[0-9]|3[0-1])"
@@ -171,7 +166,7 @@ bool aborts(std::string_view argument) {
   TextScan scan(argument);
   if (!is_digit(scan.peek()) && scan.peek() != '-') return false;
   const auto size = scan.any_number();
-  return size && scan.literal('@') && !usual_size(*size);
+  return size && scan.literal('@') && !is_usual_size(*size);
 }
 
 std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine, bool current) {

@@ -239,10 +239,7 @@ std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine,
     if (!size || !scan.blank_literal('@'))
       return ArgumentFault{number, reason::argument_size, text};
     const auto match = operand(scan, machine, dialect);
-    const long bytes = *size < 0 ? -*size : *size;
-    if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) {
-      return ArgumentFault{number, reason::argument_size, text};
-    }
+    if (!is_usual_size(*size)) return ArgumentFault{number, reason::argument_size, text};
     if (!match) return ArgumentFault{number, operand_reason(text, machine), text};
     if (!match->known_registers) {
       const bool order = dialect.indexed && ran_over(scan.rest(), machine);

@@ -8,6 +8,7 @@
 #include "libprobe/tracers/x86_registers.hpp"
 
 namespace reprobe::consumers {
+namespace as_gadget {
 namespace {
 
 constexpr std::size_t kMostArguments = 12;
@@ -106,6 +107,7 @@ void group(const Facts& facts, const Reading& reading, const std::vector<std::si
 }
 
 }  // namespace
+}  // namespace as_gadget
 
 void gadget(const Facts& facts, Report& report) {
   Reading reading(facts);
@@ -115,7 +117,7 @@ void gadget(const Facts& facts, Report& report) {
     } else if (section->type != SHT_NOTE) {
       reading.skip_section(*section, reason::section_type);
     } else {
-      read_section(facts, *section, reading);
+      as_gadget::read_section(facts, *section, reading);
     }
   }
   if (!facts.file.header().is64) {
@@ -125,7 +127,8 @@ void gadget(const Facts& facts, Report& report) {
   }
   reading.tell(report);
   Counters counters;
-  for (const auto& members : facts.groups) group(facts, reading, members, counters, report);
+  for (const auto& members : facts.groups)
+    as_gadget::group(facts, reading, members, counters, report);
 }
 
 }  // namespace reprobe::consumers

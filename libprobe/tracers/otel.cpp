@@ -6,6 +6,7 @@
 #include "libprobe/tracers/reasons.hpp"
 
 namespace reprobe::consumers {
+namespace as_otel {
 namespace {
 
 // A descriptor that ends in a string makes it refuse the file; the arguments are not looked at.
@@ -52,6 +53,7 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Counters& co
 }
 
 }  // namespace
+}  // namespace as_otel
 
 void otel(const Facts& facts, Report& report) {
   Reading reading(facts);
@@ -61,7 +63,7 @@ void otel(const Facts& facts, Report& report) {
     if (section->type != SHT_NOTE) {
       reading.skip_section(*section, reason::section_type);
     } else if (sound) {
-      sound = read_section(facts, *section, reading);
+      sound = as_otel::read_section(facts, *section, reading);
     }
   }
   if (!header.is64 || header.order != std::endian::little) {
@@ -74,7 +76,7 @@ void otel(const Facts& facts, Report& report) {
   reading.tell(report);
   Counters counters;
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, counters, report);
+    if (const Seen* seen = reading.seen(i)) as_otel::check(facts, i, *seen, counters, report);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "libprobe/tracers/reasons.hpp"
 
 namespace reprobe::consumers {
+namespace as_parca {
 namespace {
 
 constexpr std::size_t kMostArguments = 12;
@@ -64,6 +65,7 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Counters& co
 }
 
 }  // namespace
+}  // namespace as_parca
 
 void parca(const Facts& facts, Report& report) {
   Reading reading(facts);
@@ -72,7 +74,7 @@ void parca(const Facts& facts, Report& report) {
     if (section != facts.note_sections.back()) {
       reading.skip_section(*section, reason::second_section);
     } else {
-      read_section(facts, *section, reading);
+      as_parca::read_section(facts, *section, reading);
     }
   }
   const ElfHeader& header = facts.file.header();
@@ -80,7 +82,7 @@ void parca(const Facts& facts, Report& report) {
   reading.tell(report);
   Counters counters;
   for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) check(facts, i, *seen, counters, report);
+    if (const Seen* seen = reading.seen(i)) as_parca::check(facts, i, *seen, counters, report);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "libprobe/tracers/reasons.hpp"
 
 namespace reprobe::consumers {
+namespace as_tetragon {
 namespace {
 
 // Each argument stands alone: no scanner runs from one into the next.
@@ -58,6 +59,7 @@ std::string_view file_fault(const Facts& facts, const Reading& reading) {
 }
 
 }  // namespace
+}  // namespace as_tetragon
 
 void tetragon(const Facts& facts, Report& report) {
   Reading reading(facts);
@@ -66,14 +68,14 @@ void tetragon(const Facts& facts, Report& report) {
     if (section->type != SHT_NOTE) {
       reading.skip_section(*section, reason::section_type);
     } else if (sound) {
-      sound = read_section(facts, *section, reading);
+      sound = as_tetragon::read_section(facts, *section, reading);
     }
   }
   if (!facts.file.header().is64) {
     reading.refuse(reason::file_class);
   } else if (!sound) {
     reading.refuse(reason::malformed_note);
-  } else if (const auto fault = file_fault(facts, reading); !fault.empty()) {
+  } else if (const auto fault = as_tetragon::file_fault(facts, reading); !fault.empty()) {
     reading.refuse(fault);
   }
   reading.tell(report);
@@ -85,7 +87,7 @@ void tetragon(const Facts& facts, Report& report) {
     const auto counter =
         seen->semaphore == 0 ? std::nullopt : offset_in_load(facts, seen->semaphore);
     attach_alone(facts, i, site.value_or(0), counter, counters, report);
-    check_arguments(facts, i, arguments, report);
+    check_arguments(facts, i, as_tetragon::arguments, report);
   }
 }
 

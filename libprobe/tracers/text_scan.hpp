@@ -1,9 +1,11 @@
 // Steps of sscanf(3) and strtol(3), which the consumers' parsers are made of.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -15,6 +17,14 @@ namespace reprobe::consumers {
 [[nodiscard]] constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 [[nodiscard]] constexpr bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 [[nodiscard]] constexpr bool is_letter(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z'); }
+
+// 1, 2, 4 or 8 bytes, signed (negative) or not: the sizes of arguments in registers. Any long may
+// come, also the lowest, which has no positive counterpart.
+[[nodiscard]] constexpr bool is_usual_size(long size) {
+  if (size < -8 || size > 8) return false;
+  const long bytes = size < 0 ? -size : size;
+  return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
+}
 
 // Reads from the front of a text. A step that does not fit leaves the text as it is.
 class TextScan {
@@ -38,7 +48,7 @@ class TextScan {
     blanks();
     return literal(c);
   }
-  // %d, %ld and strtol(base 10): blanks, a sign, digits. A number that does not fit counts as 0.
+  // %d, %ld and strtol(base 10): blanks, a sign, digits.
   std::optional<long> number() { return integer(10); }
   // strtol(base 0): 0x and octal too.
   std::optional<long> any_number() { return integer(0); }
@@ -70,8 +80,11 @@ class TextScan {
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value, base);
     if (error == std::errc::invalid_argument) return std::nullopt;
     text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
-    const long number = error == std::errc{} ? static_cast<long>(value) : 0;
-    return minus ? -number : number;
+    // strtol(3): what does not fit is the nearest that does.
+    constexpr unsigned long kMost = std::numeric_limits<long>::max();
+    if (error != std::errc{}) value = std::numeric_limits<unsigned long>::max();
+    if (minus) return value > kMost ? std::numeric_limits<long>::min() : -static_cast<long>(value);
+    return static_cast<long>(std::min(value, kMost));
   }
 
   std::string_view text_;

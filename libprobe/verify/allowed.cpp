@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/stapsdt.hpp"

@@ -63,7 +63,10 @@ void check_sites(const ProbeIndex& index, const ProbeFile& probes, std::vector<F
 void check_index(const ElfFile& before, const ElfFile& after, const ProbeFile& probes,
                  std::vector<Finding>& out) {
   const auto place = find_index(after);
-  if (!place && find_index(before)) return report("the index is not found any more", out);
+  const auto old = find_index(before);
+  if (old && (!place || place->address != old->address || place->size != old->size)) {
+    return report(fmt::format("the index at {:#x} is not there any more", old->address.value), out);
+  }
   const auto bytes = place ? bytes_of(after, *place) : Result<ByteView>{};
   if (!place || !bytes) return;
   // Notes that are gone can be written from it.

@@ -9,14 +9,14 @@
 
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/plan/undo.hpp"
-#include "libprobe/verify/compare_unwind.hpp"
+#include "libprobe/verify/compare_debug_frame.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
 
 // A table of very many headers that are wrong.
-constexpr std::size_t kManyFindings = 100;
+constexpr std::size_t kManySectionFindings = 100;
 // What stands behind the program headers: the interpreter's name and notes.
 constexpr std::size_t kMostMoved = 8;
 
@@ -44,6 +44,7 @@ class SectionComparer {
     if (before_.header().shstrndx != after_.header().shstrndx) {
       return report(Section{}, "the section names are another section");
     }
+    compare_first();
     for (const Section& old : before_.sections()) {
       const Section* now = after_.section_at(old.index);
       if (now == nullptr) {
@@ -51,7 +52,7 @@ class SectionComparer {
       } else {
         compare(old, *now);
       }
-      if (out_.size() > kManyFindings) return;
+      if (out_.size() > kManySectionFindings) return;
     }
     std::set<std::string_view> names;
     for (const Section& now :
@@ -59,7 +60,7 @@ class SectionComparer {
       if (!names.insert(now.name).second || !may_be_new(now)) {
         report(now, "is new, and none that stubs need");
       }
-      if (out_.size() > kManyFindings) return;
+      if (out_.size() > kManySectionFindings) return;
     }
   }
 
@@ -68,6 +69,14 @@ class SectionComparer {
     out_.push_back(
         verify_finding("verify-section", fmt::format("section {} {} at {:#x}: {}", section.index,
                                                      section.name, section.addr.value, what)));
+  }
+
+  // The header 0 belongs to no section: it is not read further than its size, link and info.
+  void compare_first() {
+    const Size size{before_.header().shentsize};
+    const auto a = before_.source().slice(before_.header().shoff, size, "section header 0");
+    const auto b = after_.source().slice(after_.header().shoff, size, "section header 0");
+    if (!a || !b || !std::ranges::equal(*a, *b)) report(Section{}, "is not what it was");
   }
 
   void compare(const Section& old, const Section& now) {
@@ -128,8 +137,7 @@ class SectionComparer {
 
   void compare_records(const Section& old, const Section& now) {
     if (!begins_with(old, now)) return report(old, "the old records are not kept");
-    compare_debug_frame(before_, after_, FileOffset{now.offset.value + old.size.value},
-                        Size{now.size.value - old.size.value}, out_);
+    compare_debug_frame(before_, after_, now, old.size, out_);
   }
 
   bool may_be_new(const Section& now) {
@@ -142,7 +150,7 @@ class SectionComparer {
         return false;
       }
       if (now.name == kDebugFrame) {
-        compare_debug_frame(before_, after_, now.offset, now.size, out_);
+        compare_debug_frame(before_, after_, now, Size{0}, out_);
       }
       return true;
     }

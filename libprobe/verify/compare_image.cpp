@@ -11,6 +11,8 @@
 #include "libprobe/verify/code_sections.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/compare_unwind.hpp"
+#include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/new_memory.hpp"
 #include "libprobe/verify/room_headers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -86,11 +88,23 @@ bool ImageComparer::same_contents(const Section& old, const Section& now) const 
 void ImageComparer::compare_bytes() {
   allow_headers();
   compare_process(before_, after_, claims_, out_);
+  compare_new_memory(before_, after_, new_sections(), out_);
+  compare_appended(before_, after_, out_);
   std::ranges::sort(allowed_, {}, &Range::begin);
   if (const auto found = first_difference(before_, after_, allowed_)) {
     out_.push_back(difference_finding(*found, "none that sleds need",
                                       "the result is shorter than the original"));
   }
+}
+
+// Of the loaded sections that the original lacks, the bytes of the file.
+std::vector<Range> ImageComparer::new_sections() const {
+  std::vector<Range> ranges;
+  for (const Section& section : after_.sections()) {
+    if (!section.allocated() || section.index < before_.sections().size()) continue;
+    ranges.push_back({section.offset.value, section.offset.value + section.size.value});
+  }
+  return ranges;
 }
 
 // Notes are in memory where their section is.

@@ -39,6 +39,7 @@ class ImageComparer {
  private:
   void allow_note(const Section& section, Range range);
   void allow_headers();
+  [[nodiscard]] std::vector<Range> new_sections() const;
   [[nodiscard]] bool same_contents(const Section& old, const Section& now) const;
 
   const ElfFile& before_;

@@ -13,6 +13,7 @@
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_process.hpp"
 #include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/new_memory.hpp"
 #include "libprobe/verify/room_headers.hpp"
 #include "libprobe/verify/section_match.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -22,7 +23,7 @@ namespace {
 
 // Of a file made to be slow. Notes and the interpreter's name are what stands behind the program
 // headers.
-constexpr std::size_t kMostMoved = 8;
+constexpr std::size_t kMostIndexMoved = 8;
 
 class IndexComparer {
  public:
@@ -62,6 +63,13 @@ class IndexComparer {
         report("verify-section", fmt::format("section {} {} changed", section.index, section.name));
       }
     }
+    // The header 0 belongs to no section.
+    const Size size{before_.header().shentsize};
+    const auto first = before_.source().slice(before_.header().shoff, size, "section header 0");
+    const auto same = after_.source().slice(after_.header().shoff, size, "section header 0");
+    if (!first || !same || !std::ranges::equal(*first, *same)) {
+      report("verify-section", "section header 0 changed");
+    }
     if (before_.header().shstrndx != after_.header().shstrndx) {
       report("verify-section", "the section names are another section");
     }
@@ -86,7 +94,7 @@ class IndexComparer {
     const bool moved =
         old.flags == SHF_ALLOC && !old.nobits() && now.offset.value >= before_.source().size() &&
         same_text(old.offset, now.offset, old.size) && after_.offset_of(now.addr) == now.offset;
-    if (!moved || moved_.size() == kMostMoved) return false;
+    if (!moved || moved_.size() == kMostIndexMoved) return false;
     moved_.insert(old.index);
     return true;
   }
@@ -134,6 +142,8 @@ class IndexComparer {
     }
     for (const Range& grown : grown_ranges(before_, after_, out_)) allowed_.push_back(grown);
     compare_process(before_, after_, std::move(claims), out_);
+    compare_new_memory(before_, after_,
+                       {{index_.offset.value, index_.offset.value + index_.size.value}}, out_);
   }
 
   // Symbols that follow their section.

@@ -15,7 +15,7 @@ namespace reprobe {
 namespace {
 
 // A file that is quite another says it often enough.
-constexpr std::size_t kManyFindings = 16;
+constexpr std::size_t kManyProcessFindings = 16;
 
 // Fields of ElfN_Ehdr: System V ABI, "ELF Header".
 struct HeaderField {
@@ -59,7 +59,7 @@ class ProcessComparer {
       const auto now = ProcessImage::of(after_, page);
       // What no loader maps has no process; its table is the same.
       if (!old && !claims_.room) return;
-      if (!old || !now) return report("verify-segment", "the result cannot be loaded as it was");
+      if (!old || !now) return differs("verify-segment", "the result cannot be loaded as it was");
       compare(*old, *now);
       if (full_) return;
       if (page == kSmallestPage && !claims_.relocated) compare_relocated(*old);
@@ -67,9 +67,9 @@ class ProcessComparer {
   }
 
  private:
-  void report(std::string rule, std::string message) {
+  void differs(std::string rule, std::string message) {
     if (full_) return;
-    full_ = ++count_ == kManyFindings;
+    full_ = ++count_ == kManyProcessFindings;
     out_.push_back(verify_finding(std::move(rule), std::move(message)));
   }
 
@@ -80,7 +80,7 @@ class ProcessComparer {
     const Size size{is64 ? 64U : 52U};
     const auto a = before_.source().slice(FileOffset{0}, size, "the ELF header");
     const auto b = after_.source().slice(FileOffset{0}, size, "the ELF header");
-    if (!a || !b) return report("verify-header", "the ELF header is cut off");
+    if (!a || !b) return differs("verify-header", "the ELF header is cut off");
     for (const HeaderField& field : kHeaderFields) {
       const auto at = static_cast<std::size_t>(is64 ? field.at64 : field.at32);
       const auto width = static_cast<std::size_t>(is64 ? field.size64 : field.size32);
@@ -89,9 +89,9 @@ class ProcessComparer {
         continue;
       }
       if (std::ranges::equal(a->subspan(at, width), b->subspan(at, width))) continue;
-      report("verify-header",
-             fmt::format("{} of the ELF header is another; expected {}, found {}", field.name,
-                         text(a->subspan(at, width)), text(b->subspan(at, width))));
+      differs("verify-header",
+              fmt::format("{} of the ELF header is another; expected {}, found {}", field.name,
+                          text(a->subspan(at, width)), text(b->subspan(at, width))));
     }
   }
 
@@ -109,7 +109,7 @@ class ProcessComparer {
     const ElfHeader& header = before_.header();
     const auto size = checked_mul(header.phnum, header.phentsize);
     if (!size || header.phnum != after_.header().phnum) {
-      return report("verify-segment", "the program headers are others");
+      return differs("verify-segment", "the program headers are others");
     }
     const auto a = before_.source().slice(header.phoff, Size{*size}, "program headers");
     const auto b = after_.source().slice(header.phoff, Size{*size}, "program headers");
@@ -127,7 +127,7 @@ class ProcessComparer {
       }
     }
     if (a || b) {
-      report("verify-segment", fmt::format("the program header of {:#x} changed", address));
+      differs("verify-segment", fmt::format("the program header of {:#x} changed", address));
     }
   }
 
@@ -175,27 +175,27 @@ class ProcessComparer {
                      std::uint64_t end) {
     if (old == nullptr) {
       if (!claims_.room || (now->flags & PF_W) != 0) {
-        report("verify-segment", fmt::format("{:#x} is mapped, and was not", begin));
+        differs("verify-segment", fmt::format("{:#x} is mapped, and was not", begin));
       }
       return;
     }
     if (now == nullptr) {
-      return report("verify-segment", fmt::format("{:#x} is not mapped any more", begin));
+      return differs("verify-segment", fmt::format("{:#x} is not mapped any more", begin));
     }
     if (old->flags != now->flags) {
-      return report("verify-segment",
-                    fmt::format("{:#x} has another protection; expected {}, found {}", begin,
-                                old->flags, now->flags));
+      return differs("verify-segment",
+                     fmt::format("{:#x} has another protection; expected {}, found {}", begin,
+                                 old->flags, now->flags));
     }
     if (old->stated && !now->stated) {
-      return report("verify-segment", fmt::format("{:#x} is in no segment any more", begin));
+      return differs("verify-segment", fmt::format("{:#x} is in no segment any more", begin));
     }
     if (old->stated) return compare_bytes(*old, *now, begin, end);
     if (!now->stated) return;
     const bool grown = claims_.room && (now->flags & PF_W) == 0 && old->offset &&
                        old->offset_at(begin) == now->offset_at(begin);
     if (!grown) {
-      report("verify-segment", fmt::format("{:#x} is in a segment, and was not", begin));
+      differs("verify-segment", fmt::format("{:#x} is in a segment, and was not", begin));
     }
   }
 
@@ -204,8 +204,8 @@ class ProcessComparer {
     if (!old.offset || !now.offset) {
       // Zeros stay zeros: from the file only where it is one.
       if (old.offset || now.offset) {
-        report("verify-segment",
-               fmt::format("{:#x} comes from the file in one of the two only", begin));
+        differs("verify-segment",
+                fmt::format("{:#x} comes from the file in one of the two only", begin));
       }
       return;
     }
@@ -236,16 +236,16 @@ class ProcessComparer {
       const auto a = before_.source().slice(FileOffset{old + done}, part, "loaded bytes");
       const auto b = after_.source().slice(FileOffset{now + done}, part, "loaded bytes");
       if (!a || !b) {
-        report("verify-image", fmt::format("the bytes at {:#x} are cut off", address + done));
+        differs("verify-image", fmt::format("the bytes at {:#x} are cut off", address + done));
         return false;
       }
       const auto [x, y] = std::ranges::mismatch(*a, *b);
       if (x != a->end()) {
         const auto behind = static_cast<std::uint64_t>(x - a->begin());
-        report("verify-image",
-               fmt::format("the loaded byte at {:#x} is another; expected {:#04x}, found {:#04x}",
-                           address + done + behind, std::to_integer<unsigned>(*x),
-                           std::to_integer<unsigned>(*y)));
+        differs("verify-image",
+                fmt::format("the loaded byte at {:#x} is another; expected {:#04x}, found {:#04x}",
+                            address + done + behind, std::to_integer<unsigned>(*x),
+                            std::to_integer<unsigned>(*y)));
         return false;
       }
       done += part.value;
@@ -267,9 +267,9 @@ class ProcessComparer {
         const std::uint64_t offset = *piece->offset_at(entry.place.value);
         const auto claim = std::ranges::upper_bound(claims_.bytes, offset, {}, &Range::end);
         if (claim == claims_.bytes.end() || claim->begin >= offset + word) return;
-        report("verify-relocation",
-               fmt::format("the dynamic linker writes at {:#x}, which is another now",
-                           entry.place.value));
+        differs("verify-relocation",
+                fmt::format("the dynamic linker writes at {:#x}, which is another now",
+                            entry.place.value));
       });
     }
   }

@@ -9,13 +9,14 @@
 
 #include "libprobe/code/cfi_rows.hpp"
 #include "libprobe/code/unwind_index.hpp"
+#include "libprobe/verify/filler.hpp"
 #include "libprobe/verify/process_image.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t kEnd = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kUnwindEnd = std::numeric_limits<std::uint64_t>::max();
 // Records that are read because tables differ: a rewrite changes a few.
 constexpr std::size_t kMostRead = std::size_t{1} << 20;
 
@@ -77,13 +78,18 @@ class Frames {
 struct Covered {
   std::uint64_t begin{}, end{};
   VirtAddr fde;
+  bool fits{};  // the record begins where the entry says, and ends before the next one
 };
 
 class UnwindComparer {
  public:
   UnwindComparer(const ElfFile& before, const ElfFile& after, ProcessImage image,
                  std::vector<Finding>& out)
-      : image_(std::move(image)), old_frames_(before), new_frames_(after), out_(out) {}
+      : before_(before),
+        image_(std::move(image)),
+        old_frames_(before),
+        new_frames_(after),
+        out_(out) {}
 
   // Where both tables have the same entries they find the same: both were read from memory that is
   // the same. Everything between is looked up in both.
@@ -113,7 +119,7 @@ class UnwindComparer {
 
  private:
   static std::uint64_t start_of(std::span<const UnwindEntry> entries, std::size_t i) {
-    return i < entries.size() ? entries[i].start.value : kEnd;
+    return i < entries.size() ? entries[i].start.value : kUnwindEnd;
   }
   static std::uint64_t next_start(std::span<const UnwindEntry> entries, std::size_t i) {
     return start_of(entries, i + 1);
@@ -132,10 +138,11 @@ class UnwindComparer {
     for (std::size_t i = 0; i < entries.size(); ++i) {
       const std::uint64_t next = i + 1 < entries.size() ? entries[i + 1].start.value : end;
       const CfiFde* fde = frames.fde(entries[i].fde);
-      const std::uint64_t size = fde == nullptr ? kEnd : fde->size.value;
+      const std::uint64_t size = fde == nullptr ? kUnwindEnd : fde->size.value;
       const std::uint64_t begin = entries[i].start.value;
-      const std::uint64_t stop = std::min(next, checked_add(begin, size).value_or(kEnd));
-      if (begin < stop) result.push_back({begin, stop, entries[i].fde});
+      const std::uint64_t stop = std::min(next, checked_add(begin, size).value_or(kUnwindEnd));
+      const bool fits = fde != nullptr && fde->start == entries[i].start && size <= next - begin;
+      if (begin < stop) result.push_back({begin, stop, entries[i].fde, fits});
     }
     return result;
   }
@@ -167,6 +174,9 @@ class UnwindComparer {
   bool compare_piece(std::uint64_t begin, std::uint64_t end, const Covered* old,
                      const Covered* now) {
     if (old == nullptr && now == nullptr) return true;
+    if (now != nullptr && !now->fits && (old == nullptr || old->fde != now->fde)) {
+      return differs(begin, "an FDE is found that begins or ends elsewhere");
+    }
     const auto pieces = image_.pieces();
     auto piece = std::ranges::upper_bound(pieces, begin, {}, &MappedPiece::end);
     for (; piece != pieces.end() && piece->begin < end; ++piece) {
@@ -183,7 +193,12 @@ class UnwindComparer {
   }
 
   bool same_frames(std::uint64_t from, std::uint64_t to, const Covered* old, const Covered* now) {
-    if (old == nullptr) return differs(from, "an FDE is found where none was");
+    if (old == nullptr) {
+      // Two functions that one FDE describes now: what is between them belongs to neither.
+      const bool between =
+          now->begin < from && now->end > to && is_filler(before_, VirtAddr{from}, VirtAddr{to});
+      return between || differs(from, "an FDE is found where none was");
+    }
     if (now == nullptr) return differs(from, "no FDE is found");
     if (old->fde == now->fde) return true;
     const Frame* a = old_frames_.frame(old->fde);
@@ -209,6 +224,7 @@ class UnwindComparer {
     return true;
   }
 
+  const ElfFile& before_;
   ProcessImage image_;
   Frames old_frames_, new_frames_;
   std::vector<Finding>& out_;
@@ -241,45 +257,16 @@ std::optional<Range> compare_unwind(const ElfFile& before, const ElfFile& after,
     out.push_back(verify_finding("verify-unwind", "the unwind tables cannot be read"));
     return std::nullopt;
   }
+  // What a search without the table would walk.
+  if (old->eh_frame != now->eh_frame) {
+    out.push_back(verify_finding(
+        "verify-unwind",
+        fmt::format(".eh_frame_hdr at {:#x} leads to another .eh_frame", new_header->vaddr.value)));
+  }
   UnwindComparer(before, after, std::move(*image), out).run(old->entries, now->entries);
   if (!stays) return std::nullopt;
   return Range{old->table->entries.value,
                old->table->entries.value + old->entries.size() * kUnwindIndexEntry};
-}
-
-void compare_debug_frame(const ElfFile& before, const ElfFile& after, FileOffset at, Size size,
-                         std::vector<Finding>& out) {
-  // DWARF 4, 6.4.1, with 32-bit lengths; zeros between records are padding.
-  constexpr std::uint64_t kCie = 0xffffffff;
-  const auto bytes = after.source().slice(at, size, ".debug_frame");
-  const auto image = ProcessImage::of(before, kSmallestPage);
-  const auto cannot = [&] {
-    out.push_back(verify_finding("verify-unwind", "new records of .debug_frame cannot be read"));
-  };
-  if (!bytes || !image) return cannot();
-  const unsigned word = before.header().word();
-  const auto field = [&](std::size_t from, unsigned width) {
-    return load_uint(*bytes, from, width, before.header().order);
-  };
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < bytes->size(); i = next) {
-    if (bytes->size() - i < 4) return cannot();
-    const std::uint64_t length = field(i, 4);
-    next = i + 4;
-    if (length == 0) continue;
-    if (length > bytes->size() - next || length < 4) return cannot();
-    next += static_cast<std::size_t>(length);
-    if (field(i + 4, 4) == kCie) continue;
-    if (length < 4 + 2 * word) return cannot();
-    const std::uint64_t begin = field(i + 8, word), count = field(i + 8 + word, word);
-    const auto pieces = image->pieces();
-    const auto piece = std::ranges::upper_bound(pieces, begin, {}, &MappedPiece::end);
-    if (piece != pieces.end() && piece->stated && piece->begin < begin + count) {
-      out.push_back(
-          unwind_finding(std::max(begin, piece->begin), ".debug_frame has a new record for it"));
-      return;
-    }
-  }
 }
 
 }  // namespace reprobe

@@ -1,6 +1,5 @@
 // What an unwinder finds for each address of the code of two files: through the search table of
-// .eh_frame_hdr, as libgcc's _Unwind_Find_FDE does (unwind-dw2-fde-dip.c), and in the records that
-// the result adds to .debug_frame for debuggers.
+// .eh_frame_hdr, as libgcc's _Unwind_Find_FDE does (unwind-dw2-fde-dip.c).
 #pragma once
 
 #include <optional>
@@ -17,10 +16,5 @@ namespace reprobe {
 // addresses, where the result's stands in the same place: they were compared by what they lead to.
 [[nodiscard]] std::optional<Range> compare_unwind(const ElfFile& before, const ElfFile& after,
                                                   std::vector<Finding>& out);
-
-// Rule verify-unwind: `records`, which begin on a record of .debug_frame, describe code that the
-// input has. `at` is their offset in the file.
-void compare_debug_frame(const ElfFile& before, const ElfFile& after, FileOffset at, Size size,
-                         std::vector<Finding>& out);
 
 }  // namespace reprobe

@@ -20,6 +20,7 @@ bool in_set(ReadRegisters set, unsigned reg) { return (set >> reg & 1) != 0; }
 struct HeldValue {
   std::vector<std::uint32_t> origins;  // ascending
   bool other{true};
+  std::optional<std::uint64_t> constant;  // of a register: what it holds on every way
 
   [[nodiscard]] bool counter() const { return !origins.empty(); }
   [[nodiscard]] bool certain() const {
@@ -30,8 +31,10 @@ struct HeldValue {
     const auto same = std::ranges::unique(origins);
     origins.erase(same.begin(), same.end());
     other = true;
+    constant = std::nullopt;
   }
   void join(const HeldValue& from) {
+    if (constant != from.constant) constant = std::nullopt;
     std::vector<std::uint32_t> all;
     std::ranges::set_union(origins, from.origins, std::back_inserter(all));
     origins = std::move(all);
@@ -282,6 +285,8 @@ class CounterWalk {
       if (copy->to_register) state.registers[*copy->to_register] = value;
       if (copy->to_word && value.counter()) state.words.insert_or_assign(*copy->to_word, value);
     }
+    if (const auto to = code.register_at(0); to && is_wide(code, 0))
+      if (const auto value = constant_of(code, old)) state.registers[*to].constant = value;
     move_frame(code, old, state);
     take_address(code, state);
   }
@@ -291,7 +296,19 @@ class CounterWalk {
         operands_, code.address, {}, [](const CounterOperand& o) { return o.code.address; });
     if (taken == operands_.end() || taken->code.address != code.address || !taken->address) return;
     const auto index = static_cast<std::uint32_t>(taken - operands_.begin());
-    if (const auto to = code.register_at(0)) state.registers[*to] = HeldValue{{index << 1}, false};
+    if (const auto to = code.register_at(0))
+      state.registers[*to] = HeldValue{{index << 1}, false, std::nullopt};
+  }
+
+  // lea label(%rip),%r; movabs $distance,%r; add %r,%r: how the address of the GOT is computed.
+  static std::optional<std::uint64_t> constant_of(const X86Reading& code, const FlowState& old) {
+    if (code.operation == Operation::lea && code.rip_field) return code.memory->address->value;
+    if (code.operation == Operation::mov && code.immediate())
+      return static_cast<std::uint64_t>(*code.immediate());
+    const auto to = code.register_at(0), from = code.register_at(1);
+    if (code.operation != Operation::add || !to || !from) return std::nullopt;
+    const auto a = old.registers[*to].constant, b = old.registers[*from].constant;
+    return a && b ? std::optional(*a + *b) : std::nullopt;
   }
 
   static bool writes_operand(const X86Reading& code) {
@@ -370,7 +387,7 @@ class CounterWalk {
     const auto copy = wide_copy(*code, state);
     for (unsigned reg = 0; reg < 16; ++reg) {
       const HeldValue& held = state.registers[reg];
-      if (held.counter()) judge_register(*code, reg, held, copy && copy->from_register == reg);
+      if (held.counter()) judge_register(*code, reg, state, copy && copy->from_register == reg);
     }
     if (!state.words.empty()) judge_words(*code, state, copy);
     const bool leaves =
@@ -398,15 +415,32 @@ class CounterWalk {
     return 0;
   }
 
-  void judge_register(const X86Reading& code, unsigned reg, const HeldValue& held, bool copied) {
+  // Does the operand lie at the counter whose address, or whose distance from the GOT, is held?
+  [[nodiscard]] bool leads_to_counter(const ReadMemory& memory, unsigned reg,
+                                      const FlowState& state) const {
+    if (memory.segment || memory.vector_index || memory.displacement != 0 || memory.address32 ||
+        (memory.bytes != 1 && memory.bytes != 2)) {
+      return false;
+    }
+    return std::ranges::all_of(state.registers[reg].origins, [&](std::uint32_t origin) {
+      const auto& got = operands_[origin >> 1].got;
+      if (!got) return memory.base == reg && !memory.index;
+      if (!memory.base || !memory.index || memory.scale != 1 || memory.base == memory.index)
+        return false;
+      const unsigned other = memory.base == reg ? *memory.index : *memory.base;
+      return (memory.base == reg || memory.index == reg) &&
+             state.registers[other].constant == got->value;
+    });
+  }
+
+  void judge_register(const X86Reading& code, unsigned reg, const FlowState& state, bool copied) {
+    const HeldValue& held = state.registers[reg];
     note_site(held, code.address);
     if (held.certain() && in_set(passed(code), reg)) pass_on(held);
     if (forgets(code) && code.operands[0].reg == reg) return;
     const auto& memory = code.memory;
-    const bool through = memory && memory->base == reg && !memory->index && !memory->segment &&
-                         !memory->vector_index && memory->displacement == 0 &&
-                         (memory->bytes == 1 || memory->bytes == 2) && !code.is_call();
-    if (through) return add_check(code, held);
+    if (memory && !code.is_call() && leads_to_counter(*memory, reg, state))
+      return add_check(code, held);
     if (copied) return;
     const bool is_operand =
         std::ranges::any_of(code.shown(),

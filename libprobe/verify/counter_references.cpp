@@ -237,19 +237,20 @@ class ReachFinder {
     for (std::uint64_t before = 1; before <= 3; ++before) {
       const VirtAddr start{field.value - before};
       const auto first = read_x86(file_, start);
-      if (!first || !puts_address(*first)) continue;
-      unsigned taken = 0;
+      const auto end_of_table = first ? put_address(*first) : std::nullopt;
       std::set<std::uint64_t> passed;
-      if (!reads_nothing(start, taken, passed) || taken < 2) continue;
+      if (!end_of_table || !only_compares(start, *end_of_table, passed)) continue;
       read_.insert(passed.begin(), passed.end());
       return true;
     }
     return false;
   }
 
-  // From there to the return or the jump through a register.
-  bool reads_nothing(VirtAddr at, unsigned& taken, std::set<std::uint64_t>& passed) const {
+  // From there to the return, a trap or the jump through a register the address is taken at least twice,
+  // and nothing is read but a pointer elsewhere.
+  bool only_compares(VirtAddr at, VirtAddr address, std::set<std::uint64_t>& passed) const {
     constexpr unsigned kMost = 24;
+    unsigned taken = 0;
     for (unsigned i = 0; i < kMost; ++i) {
       const auto code = read_x86(file_, at);
       if (!code) return false;
@@ -259,22 +260,22 @@ class ReachFinder {
       const bool memory = code->memory && code->memory->bytes != 0;
       if ((memory && !loads_pointer) || code->is_call()) return false;
       const auto immediate = code->immediate();
-      taken += puts_address(*code) || (immediate && !counters_in(address_of(*immediate), 1).empty())
-                   ? 1
-                   : 0;
+      const bool computes = immediate && address_of(*immediate) == address;
+      if (computes || put_address(*code) == address) ++taken;
       for (std::uint64_t byte = 0; byte < code->size.value; ++byte) passed.insert(at.value + byte);
-      if (code->flow == ReadFlow::ret || code->flow == ReadFlow::indirect_jump)
-        return code->flow == ReadFlow::ret || code->register_at(0).has_value();
+      if (code->flow == ReadFlow::ret || code->flow == ReadFlow::trap) return taken > 1;
+      if (code->flow == ReadFlow::indirect_jump)
+        return taken > 1 && code->register_at(0).has_value();
       at = code->end();
     }
     return false;
   }
-  [[nodiscard]] bool puts_address(const X86Reading& code) const {
-    if (code.operation == Operation::lea && code.rip_field)
-      return !counters_in(*code.memory->address, 1).empty();
+  [[nodiscard]] std::optional<VirtAddr> put_address(const X86Reading& code) const {
+    if (code.operation == Operation::lea && code.rip_field) return code.memory->address;
     const auto immediate = code.immediate();
-    return code.operation == Operation::mov && immediate && code.register_at(0) &&
-           file_.header().type == ET_EXEC && !counters_in(address_of(*immediate), 1).empty();
+    const bool absolute = code.operation == Operation::mov && immediate && code.register_at(0) &&
+                          file_.header().type == ET_EXEC;
+    return absolute ? std::optional(address_of(*immediate)) : std::nullopt;
   }
   static VirtAddr address_of(std::int64_t immediate) {
     return VirtAddr{static_cast<std::uint64_t>(immediate)};
@@ -333,8 +334,16 @@ class ReachFinder {
     // The large code model adds the distance from the GOT.
     const bool wide = code.operation == Operation::mov && code.size.value == 10;
     for (const std::uint64_t got : wide ? got_ : std::vector<std::uint64_t>{}) {
-      for (const std::size_t counter : counters_in(VirtAddr{got + value}, 1))
-        unknown(counter, code.address, "its distance from the GOT is taken");
+      const VirtAddr target{got + value};
+      const auto slot = slots_.find(target.value);
+      if (slot != slots_.end()) unknown(slot->second, code.address, "its slot's distance is taken");
+      for (const std::size_t counter : counters_in(target, 1)) {
+        if (counters_[counter] == target) {
+          out_.operands.push_back({code, counter, true, VirtAddr{got}});
+        } else {
+          unknown(counter, code.address, "its distance from the GOT is taken");
+        }
+      }
     }
   }
 
@@ -343,7 +352,7 @@ class ReachFinder {
     const bool exact = !address || !code.memory || slots_.contains(code.memory->address->value) ||
                        code.memory->address == counters_[counter];
     if (!exact) return unknown(counter, code.address, "the address of a counter's middle");
-    out_.operands.push_back({code, counter, address});
+    out_.operands.push_back({code, counter, address, {}});
   }
 
   const ElfFile& file_;

@@ -2,6 +2,7 @@
 // reads them, words of data, the dynamic linker's relocations. x86-64 only.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct CounterOperand {
   X86Reading code;
   std::size_t counter{};  // index in the addresses that were asked for
   bool address{};         // it puts the address in a register; false: it accesses the counter
+  // It puts the counter's distance from this address, that of the GOT (large code model).
+  std::optional<VirtAddr> got;
 };
 
 // What else may lead there.

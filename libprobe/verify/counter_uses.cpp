@@ -203,7 +203,7 @@ class UseReader {
     for (const CounterOperand& operand : operands) {
       if (operand.address && origins.contains(operand.code.address)) {
         out_.uses.push_back(
-            {operand.code, CheckKind::address, false, false, {operand.counter}, ""});
+            {operand.code, CheckKind::address, false, false, operand.got, {operand.counter}, ""});
       } else if (!operand.address) {
         add_direct(flow, operand);
       }
@@ -215,7 +215,7 @@ class UseReader {
     const auto kind = check_kind(operand.code);
     if (!kind || operand.code.memory->address != counters_[operand.counter].address)
       return unknown(operand, "an instruction that is not understood");
-    keep(flow, {operand.code, *kind, false, false, {operand.counter}, ""});
+    keep(flow, {operand.code, *kind, false, false, {}, {operand.counter}, ""});
   }
 
   void add_check(const FunctionFlow& flow, const PointerCheck& check) {
@@ -226,7 +226,7 @@ class UseReader {
             {counter, check.code.address, "the counter's address is used for more than checks"});
       return;
     }
-    keep(flow, {check.code, *kind, true, false, check.counters,
+    keep(flow, {check.code, *kind, true, false, {}, check.counters,
                 check.maybe_other ? "the register may hold another address" : ""});
   }
 

@@ -42,6 +42,7 @@ struct CounterUse {
   bool through_register{};
   // Of a load: flags from before it are read behind it. Of `below`: ZF is read too.
   bool flags_live{};
+  std::optional<VirtAddr> got;  // CheckKind::address: it takes the distance from there
   std::vector<std::size_t> counters;  // ascending
   std::string why_not;  // why nothing may stand for it; "" where something may
 };

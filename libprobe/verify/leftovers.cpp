@@ -60,6 +60,10 @@ void compare_leftovers(const ElfFile& before, const ElfFile& after, const Sectio
     const bool gone = index == 0 && old.index != 0;
     compare_left_behind(before, after, old, gone ? nullptr : after.section_at(index), out);
   }
+  compare_appended(before, after, out);
+}
+
+void compare_appended(const ElfFile& before, const ElfFile& after, std::vector<Finding>& out) {
   for (const auto& [begin, end] : FileRanges(after).unclaimed(before.source().size())) {
     if (const std::uint64_t at = first_nonzero(after, begin, end); at != end) {
       out.push_back(verify_finding(

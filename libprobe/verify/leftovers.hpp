@@ -18,4 +18,7 @@ namespace reprobe {
 void compare_leftovers(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
                        std::vector<Finding>& out);
 
+// Of what is appended alone.
+void compare_appended(const ElfFile& before, const ElfFile& after, std::vector<Finding>& out);
+
 }  // namespace reprobe

@@ -11,9 +11,7 @@ namespace reprobe {
 namespace {
 
 // Of a file made to be slow; no other has that many.
-constexpr std::size_t kMostHeaders = 1024;
-
-constexpr std::uint32_t kPermissions = PF_R | PF_W | PF_X;
+constexpr std::size_t kMostRoomHeaders = 1024;
 
 bool same_place(const Segment& a, const Segment& b) {
   return a.offset == b.offset && a.vaddr == b.vaddr && a.paddr == b.paddr && a.filesz == b.filesz &&
@@ -35,7 +33,7 @@ bool is_mapped_at_its_address(const ElfFile& file, const Segment& segment) {
 }
 
 bool too_many(const ElfFile& before, const ElfFile& after) {
-  return before.segments().size() > kMostHeaders || after.segments().size() > kMostHeaders;
+  return before.segments().size() > kMostRoomHeaders || after.segments().size() > kMostRoomHeaders;
 }
 
 class HeaderComparer {
@@ -73,15 +71,29 @@ class HeaderComparer {
     return index_ && now.type == PT_NOTE && now.index == index_->segment &&
            now.offset == index_->offset && now.vaddr == index_->address &&
            now.paddr == index_->address && now.filesz == index_->size && now.memsz == now.filesz &&
-           now.flags == PF_R && now.align == Size{4};
+           now.flags == PF_R && now.align == Size{4} &&
+           (is_behind(now, PT_NOTE) || now.index + 1 == after_.segments().size());
   }
 
-  // Behind the old file; the code of stubs is to be run.
+  [[nodiscard]] bool is_behind(const Segment& now, std::uint32_t type) const {
+    return now.index != 0 && after_.segments()[now.index - 1].type == type;
+  }
+
+  // Of the segments that the input has: no page of them is shared with a new one.
+  [[nodiscard]] Size page() const {
+    Size largest{0x1000};
+    for (const Segment& old : before_.segments()) {
+      if (old.type == PT_LOAD) largest = std::max(largest, old.align);
+    }
+    return largest;
+  }
+
+  // Behind the old file and the other PT_LOADs; the code of stubs is to be run.
   bool is_new_load(const Segment& now) {
-    const std::uint32_t flags = now.flags & kPermissions;
-    return now.type == PT_LOAD && (flags == PF_R || (!index_ && flags == (PF_R | PF_X))) &&
+    return now.type == PT_LOAD && now.flags == (index_ ? PF_R : PF_R | PF_X) &&
            now.offset.value >= before_.source().size() && now.filesz == now.memsz &&
-           (!index_ || ends_at(now, *index_)) && now.paddr == now.vaddr && ++new_loads_ == 1;
+           now.align == page() && (!index_ || ends_at(now, *index_)) && now.paddr == now.vaddr &&
+           is_behind(now, PT_LOAD) && ++new_loads_ == 1;
   }
 
   [[nodiscard]] bool same_text(FileOffset old, FileOffset now, Size size) const {
@@ -93,9 +105,9 @@ class HeaderComparer {
   bool find_again(const Segment& old, std::vector<bool>& taken) {
     for (const Segment& now : after_.segments()) {
       if (taken[now.index] || now.type != old.type || !is_same(old, now)) continue;
-      // What is mapped later lies over what is mapped before.
-      if (old.type == PT_LOAD && last_load_ && now.index < *last_load_) continue;
-      if (old.type == PT_LOAD) last_load_ = now.index;
+      // They keep their order: what is mapped later lies over what is mapped before.
+      if (last_found_ && now.index < *last_found_) continue;
+      last_found_ = now.index;
       taken[now.index] = true;
       return true;
     }
@@ -113,8 +125,9 @@ class HeaderComparer {
   }
 
   bool is_same(const Segment& old, const Segment& now) const {
-    if (same_header(old, now)) return true;
     if (old.flags != now.flags) return false;
+    if (same_header(old, now))
+      return old.type != PT_PHDR || same_table() || is_over_headers(old, now);
     switch (old.type) {
       case PT_LOAD:
         return has_grown(old, now);
@@ -139,6 +152,11 @@ class HeaderComparer {
            now.filesz == now.memsz && (now.flags & PF_W) == 0 &&
            (!index_ ||
             (ends_at(now, *index_) && index_->offset.value >= old.offset.value + old.filesz.value));
+  }
+
+  [[nodiscard]] bool same_table() const {
+    return before_.header().phoff == after_.header().phoff &&
+           before_.header().phnum == after_.header().phnum;
   }
 
   // The table, where that is now; or where it was said to be, if it has not moved.
@@ -238,7 +256,7 @@ class HeaderComparer {
   const std::optional<IndexPlace>& index_;
   std::vector<Finding>& out_;
   std::size_t new_loads_{};
-  std::optional<std::uint32_t> last_load_;  // of the result, that is an old one
+  std::optional<std::uint32_t> last_found_;  // in the result, of the old ones
 };
 
 bool is_padding(std::byte byte) { return byte == std::byte{0} || byte == std::byte{'X'}; }

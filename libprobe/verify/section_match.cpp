@@ -109,6 +109,11 @@ std::optional<std::uint32_t> out_of_order(const ElfFile& before, const ElfFile& 
   if (wrong == numbers.end() || exchanged_for_bcc(before, after, match, numbers)) {
     return std::nullopt;
   }
+  // Of several sections of notes any may be the one that is left, and a new .probes takes the place
+  // of the notes, which stand behind it then: all others keep their order.
+  auto others = numbers;
+  std::erase_if(others, [&](std::uint32_t i) { return holds_notes(*before.section_at(i)); });
+  if (std::ranges::is_sorted(others)) return std::nullopt;
   return *std::prev(wrong);
 }
 

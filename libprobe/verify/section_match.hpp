@@ -27,8 +27,8 @@ struct SectionMatch {
 [[nodiscard]] SectionMatch match_sections(const ElfFile& before, const ElfFile& after);
 
 // A section of the input that stands elsewhere among the result's headers than it may: those that
-// are kept keep their order, but for one that the notes may have changed places with to stand
-// behind .probes. Nothing where all are in order.
+// are kept keep their order, but for the notes and one that they may have changed places with to
+// stand behind .probes. Nothing where all are in order.
 [[nodiscard]] std::optional<std::uint32_t> out_of_order(const ElfFile& before, const ElfFile& after,
                                                         const SectionMatch& match);
 

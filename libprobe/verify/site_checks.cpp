@@ -8,12 +8,15 @@ namespace {
 
 // The byte that the use is to look at: at the site, or where the same register points.
 bool is_site_operand(const X86Reading& code, const CounterUse& use, VirtAddr site) {
-  if (!code.memory || code.memory->bytes != 1 || code.memory->index || code.memory->segment ||
+  if (!code.memory || code.memory->bytes != 1 || code.memory->segment ||
       code.memory->vector_index || code.memory->address32) {
     return false;
   }
-  if (use.through_register)
-    return code.memory->base == use.code.memory->base && code.memory->displacement == 0;
+  if (use.through_register) {
+    const ReadMemory& old = *use.code.memory;
+    return code.memory->base == old.base && code.memory->index == old.index &&
+           code.memory->scale == old.scale && code.memory->displacement == 0;
+  }
   return code.memory->address == site;
 }
 
@@ -49,7 +52,8 @@ bool puts_address(const X86Reading& code, const CounterUse& use, VirtAddr site) 
   const auto immediate = code.immediate();
   const std::uint64_t mask = code.operands[0].bits == 64 ? ~std::uint64_t{0} : 0xffffffffU;
   return code.operation == Operation::mov && code.size == old.size && immediate &&
-         (static_cast<std::uint64_t>(*immediate) & mask) == site.value;
+         ((static_cast<std::uint64_t>(*immediate) + use.got.value_or(VirtAddr{}).value) & mask) ==
+             site.value;
 }
 
 // setne %r8; movzbl %r8,%r32, or movzbw %r8,%r16

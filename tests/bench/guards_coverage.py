@@ -18,8 +18,9 @@ import time
 LIB = "usr/lib/x86_64-linux-gnu/"
 FILES = ["usr/lib/postgresql/15/bin/postgres", LIB + "libruby-3.1.so.3.1.2", "usr/bin/php8.2",
          LIB + "libvirt.so.0.9000.0", "usr/bin/python3.11", LIB + "libpython3.11.so.1.0",
-         LIB + "sssd/libsss_ldap_common.so", LIB + "sssd/libsss_util.so", "usr/libexec/sssd/sssd_be"]
-FORMS = ["compare", "load", "merge", "below"]
+         LIB + "libpython3.11d.so.1.0", LIB + "sssd/libsss_ldap_common.so",
+         LIB + "sssd/libsss_util.so", "usr/libexec/sssd/sssd_be"]
+FORMS = ["compare", "load", "merge", "below", "bit"]
 LEAST = 95.0  # percent
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 

@@ -160,7 +160,9 @@ def expected(file, poke):
                 Result(4, "", f"reprobe: error: app: {fix}\n")]
     offset = numbers.get(poke.field.split(".")[0] + "_in_section", "0x0")
     section = ".note.stapsdt" + (f"+{offset}" if offset != "0x0" else "")
-    left = "".join(warn(f"[{'.stapsdt.base' if 'the base' in reason or 'base-' in reason else section}] left as it is: "
+    place = lambda reason: (".probes" if reason.startswith("semaphore-") else
+                            ".stapsdt.base" if "the base" in reason or "base-" in reason else section)
+    left = "".join(warn(f"[{place(reason)}] left as it is: "
                         f"{reason}") for reason in poke.left)
     done = poke.fix
     if done is None:

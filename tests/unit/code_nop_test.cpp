@@ -7,14 +7,14 @@ using namespace reprobe::test;
 
 namespace {
 
-struct Row {
+struct NopRow {
   const char* bytes;  // with something behind the site, so that the size is found and not given
   NopKind kind;
   std::uint64_t size;
 };
 
-void check(const ElfHeader& header, bool thumb, const std::vector<Row>& rows) {
-  for (const Row& row : rows) {
+void check(const ElfHeader& header, bool thumb, const std::vector<NopRow>& rows) {
+  for (const NopRow& row : rows) {
     CAPTURE(row.bytes, header.machine, thumb);
     const Nop nop = nop_at(hex(row.bytes), header, thumb);
     CHECK(static_cast<int>(nop.kind) == static_cast<int>(row.kind));
@@ -29,7 +29,7 @@ constexpr NopKind none = NopKind::none, nop = NopKind::nop, nop5 = NopKind::nop5
 
 // Encodings: Intel SDM volume 2, NOP and XCHG; sizes as objdump prints them.
 TEST_CASE("x86-64 nops: the probe macros' three forms, and all others") {
-  const std::vector<Row> rows = {
+  const std::vector<NopRow> rows = {
       {"90 c3", nop, 1},
       {"90", nop, 1},
       {"90 90 90", nop, 1},
@@ -148,14 +148,15 @@ TEST_CASE("s390x nops: bc 0,0 is a probe's, other branches never taken are not")
 }
 
 TEST_CASE("ARM nops: both instruction sets and all three byte orders") {
-  const std::vector<Row> arm_little = {
+  const std::vector<NopRow> arm_little = {
       {"00f020e3", nop, 4}, {"0000a0e1", nop, 4}, {"01f020e3", none, 0}, {"00bf", none, 0}};
-  const std::vector<Row> thumb_little = {{"00bf 7047", nop, 2},  {"c046 7047", nop, 2},
-                                         {"aff30080", other, 4}, {"aff3", none, 0},
-                                         {"10bf", none, 0},  // yield
-                                         {"00f020e3", none, 0}};
-  const std::vector<Row> arm_big = {{"e320f000", nop, 4}, {"e1a00000", nop, 4}};
-  const std::vector<Row> thumb_big = {{"bf00", nop, 2}, {"46c0", nop, 2}, {"f3af8000", other, 4}};
+  const std::vector<NopRow> thumb_little = {{"00bf 7047", nop, 2},  {"c046 7047", nop, 2},
+                                            {"aff30080", other, 4}, {"aff3", none, 0},
+                                            {"10bf", none, 0},  // yield
+                                            {"00f020e3", none, 0}};
+  const std::vector<NopRow> arm_big = {{"e320f000", nop, 4}, {"e1a00000", nop, 4}};
+  const std::vector<NopRow> thumb_big = {
+      {"bf00", nop, 2}, {"46c0", nop, 2}, {"f3af8000", other, 4}};
   check(header_of(EM_ARM, false), false, arm_little);
   check(header_of(EM_ARM, false), true, thumb_little);
   ElfHeader big = header_of(EM_ARM, false, std::endian::big);

@@ -6,17 +6,13 @@
 #include <string>
 
 #include "catch.hpp"
+#include "code_bytes.hpp"
 #include "elf_builder.hpp"
 
 namespace reprobe::test {
 namespace {
 
 constexpr std::uint64_t kText = 0x1000, kBase = 0x1080;
-
-Bytes operator+(Bytes a, const Bytes& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // Two note sections, and .stapsdt.base with or without SHF_ALLOC.
 struct Library {

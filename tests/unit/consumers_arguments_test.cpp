@@ -1,6 +1,7 @@
 // Which operands each consumer reads. The x86-64 table was measured with the tools, a probe per
 // operand in a program that ran under them: gdb 13.1, bcc's tplist, libbpf 1.1, perf 6.1.
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "libprobe/elf/constants.hpp"
 #include "libprobe/tracers/arguments.hpp"
 #include "libprobe/tracers/reasons.hpp"
+#include "libprobe/tracers/text_scan.hpp"
 
 namespace {
 
@@ -195,5 +197,16 @@ TEST_CASE("hostile argument texts end") {
         CHECK((!fault || fault->number >= 1));
       }
     }
+  }
+}
+
+// What strtol(3) itself gives; it is asked here, so that the expectation is not ours.
+TEST_CASE("numbers at and over the limits of long are read as strtol reads them", "[consumers]") {
+  for (const std::string text :
+       {"-9223372036854775808@%rax", "-9223372036854775807", "9223372036854775807",
+        "9223372036854775808", "18446744073709551615", "-18446744073709551615",
+        "99999999999999999999999", "-99999999999999999999999", "0"}) {
+    INFO(text);
+    CHECK(TextScan(text).number() == std::strtol(text.c_str(), nullptr, 10));
   }
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMax = ~std::uint64_t{0};
 
-ElfFile open_ok(const Bytes& bytes) {
+ElfFile open_good(const Bytes& bytes) {
   auto file = ElfFile::open(memory_source(bytes));
   if (!file) FAIL(file.error().where << ": " << file.error().message);
   return *std::move(file);
@@ -65,7 +65,7 @@ TEST_CASE("Where sections overlap the executable one wins, then the smaller") {
   const auto top = elf.section(
       {.name = ".top", .type = SHT_NOBITS, .flags = SHF_ALLOC, .addr = kMax - 3, .size = 0x1000});
   const Bytes bytes = elf.build();
-  const ElfFile file = open_ok(bytes);
+  const ElfFile file = open_good(bytes);
   const auto at = [&](std::uint64_t address) -> std::uint32_t {
     const Section* section = file.section_containing({address});
     return section == nullptr ? 0 : section->index;
@@ -92,7 +92,7 @@ TEST_CASE("In ET_REL an address alone finds nothing, a section's offset does") {
       {.name = ".text.two", .flags = SHF_ALLOC | SHF_EXECINSTR, .bytes = bytes_of({4, 5, 6})});
   elf.load(PF_R | PF_X, one);  // even where there are segments
   const Bytes bytes = elf.build();
-  const ElfFile file = open_ok(bytes);
+  const ElfFile file = open_good(bytes);
   CHECK(file.section_containing({1}) == nullptr);
   CHECK(!file.offset_of({1}));
   CHECK(file.bytes_at({1}, {2}).empty());
@@ -113,7 +113,7 @@ TEST_CASE("The first PT_LOAD that holds an address decides its offset") {
   elf.segment({.offset = kMax - 1, .vaddr = 0x5000, .filesz = 0x40, .memsz = 0x40});
   Bytes bytes = elf.build();
   bytes.resize(0x1b0);
-  const ElfFile file = open_ok(bytes);
+  const ElfFile file = open_good(bytes);
 
   CHECK(file.load_segment({0xfff}) == nullptr);
   CHECK(file.load_segment({0x1000})->index == 1);
@@ -154,7 +154,7 @@ TEST_CASE("A debug file has no bytes for what is NOBITS, whatever its program he
   elf.segment({.offset = 0, .vaddr = 0x1000, .filesz = 0x400, .memsz = 0x400});
   elf.segment({.offset = 0x9990000, .vaddr = 0x9000, .filesz = 0x400, .memsz = 0x400});
   const Bytes bytes = elf.build();
-  const ElfFile file = open_ok(bytes);
+  const ElfFile file = open_good(bytes);
   CHECK(file.problems().empty());
   CHECK(!file.offset_of({0x1010}));
   CHECK(!file.offset_of({0x1210}));
@@ -182,7 +182,7 @@ TEST_CASE("The build-id is found in its section and, without one, in PT_NOTE") {
                                     .bytes = notes});
   elf.load(PF_R, section, section, PT_NOTE);
   const Bytes bytes = elf.build();
-  const ElfFile file = open_ok(bytes);
+  const ElfFile file = open_good(bytes);
   CHECK(file.build_id() == "01abff");
   const auto range = file.build_id_range();
   REQUIRE(range);
@@ -196,7 +196,7 @@ TEST_CASE("Notes that are not a build-id, or are cut short, give none") {
     ElfBuilder builder;
     builder.section({.name = ".note.gnu.build-id", .type = SHT_NOTE, .bytes = std::move(notes)});
     const Bytes bytes = builder.build();
-    return open_ok(bytes).build_id();
+    return open_good(bytes).build_id();
   };
   CHECK(id_of({}) == "");
   CHECK(id_of(Bytes(11)) == "");
@@ -222,7 +222,7 @@ TEST_CASE("A note segment of alignment 8 is read with padding to 8") {
   elf.segment({.type = PT_NOTE, .offset = 64 + 56, .filesz = notes.size(), .align = 8});
   const Bytes bytes = elf.build();
   REQUIRE(elf.offset(section) == 64 + 56);
-  CHECK(open_ok(bytes).build_id() == "1122");
+  CHECK(open_good(bytes).build_id() == "1122");
 }
 
 TEST_CASE("A debug file's PT_NOTE is the program's and gives no build-id") {
@@ -236,5 +236,5 @@ TEST_CASE("A debug file's PT_NOTE is the program's and gives no build-id") {
       elf.section({.name = ".other", .bytes = elf.note(std::string_view("GNU", 4), 3, Bytes(8))});
   elf.load(PF_R, other, other, PT_NOTE);
   const Bytes bytes = elf.build();
-  CHECK(open_ok(bytes).build_id() == "");
+  CHECK(open_good(bytes).build_id() == "");
 }

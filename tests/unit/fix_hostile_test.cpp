@@ -4,6 +4,7 @@
 #include <string>
 
 #include "catch.hpp"
+#include "code_bytes.hpp"
 #include "elf_builder.hpp"
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/rewrite/fix.hpp"
@@ -12,23 +13,27 @@
 namespace reprobe::test {
 namespace {
 
-constexpr std::uint64_t kText = 0x1000, kBase = 0x1080, kDead = 0x20;
+constexpr std::uint64_t kHostileText = 0x1000, kHostileBase = 0x1080, kHostileDead = 0x20;
 
 // A library with one live and one dangling note, .symtab and the relocations that --emit-relocs
 // keeps. The tests change `notes` and `relocations` before build().
 struct Library {
   explicit Library(ElfBuilder::Kind kind = {}) : elf(kind) {
-    live = elf.stapsdt({.location = kText, .base = kBase, .provider = "p", .name = "live"});
-    dead = elf.stapsdt({.location = kDead, .base = kBase, .provider = "p", .name = "dead"});
+    live = elf.stapsdt(
+        {.location = kHostileText, .base = kHostileBase, .provider = "p", .name = "live"});
+    dead = elf.stapsdt(
+        {.location = kHostileDead, .base = kHostileBase, .provider = "p", .name = "dead"});
   }
 
   Bytes build() {
     text = elf.section({.name = ".text",
                         .flags = SHF_ALLOC | SHF_EXECINSTR,
-                        .addr = kText,
+                        .addr = kHostileText,
                         .bytes = bytes_of({0x90, 0x90, 0x90, 0xc3})});
-    const auto base = elf.section(
-        {.name = ".stapsdt.base", .flags = SHF_ALLOC, .addr = kBase, .bytes = bytes_of({0})});
+    const auto base = elf.section({.name = ".stapsdt.base",
+                                   .flags = SHF_ALLOC,
+                                   .addr = kHostileBase,
+                                   .bytes = bytes_of({0})});
     note = elf.section({.name = ".note.stapsdt", .type = SHT_NOTE, .align = align, .bytes = notes});
     if (!relocations.empty()) {
       rela = elf.section({.name = ".rela.note.stapsdt",
@@ -40,7 +45,7 @@ struct Library {
                           .entsize = entsize});
     }
     elf.load(PF_R | PF_X, text, base);
-    elf.symbol({.name = "f", .value = kText, .size = 4, .type = STT_FUNC, .shndx = text});
+    elf.symbol({.name = "f", .value = kHostileText, .size = 4, .type = STT_FUNC, .shndx = text});
     return elf.build();
   }
 
@@ -52,19 +57,14 @@ struct Library {
   std::uint32_t text{}, note{}, rela{};
 };
 
-Bytes operator+(Bytes a, const Bytes& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-ElfFile open(const Bytes& file) {
+ElfFile open_file(const Bytes& file) {
   auto opened = ElfFile::open(borrowed_source(file));
   REQUIRE(opened);
   return std::move(*opened);
 }
 
 FixPlan plan(const Bytes& file, const FixOptions& options = {}) {
-  const ElfFile elf = open(file);
+  const ElfFile elf = open_file(file);
   auto fix = plan_fix(elf, read_probes(elf), options);
   REQUIRE(fix);
   return std::move(*fix);
@@ -83,10 +83,10 @@ std::string refusal(const Bytes& file) {
 Bytes fixed(const Bytes& file, const FixOptions& options = {}) {
   const FixPlan fix = plan(file, options);
   CHECK(fix.refused.empty());
-  const ElfFile before = open(file);
+  const ElfFile before = open_file(file);
   auto output = apply(fix.plan, before.source());
   REQUIRE(output);
-  const ElfFile after = open(*output);
+  const ElfFile after = open_file(*output);
   for (const Finding& finding : compare(before, after, {})) {
     CAPTURE(finding.rule, finding.message);
     CHECK(false);
@@ -96,7 +96,7 @@ Bytes fixed(const Bytes& file, const FixOptions& options = {}) {
 }
 
 Bytes note_contents(const Bytes& file) {
-  const ElfFile elf = open(file);
+  const ElfFile elf = open_file(file);
   const auto bytes = elf.contents(*elf.section(".note.stapsdt"));
   REQUIRE(bytes);
   return {bytes->begin(), bytes->end()};
@@ -196,7 +196,7 @@ TEST_CASE("relocations of the notes follow them where sh_entsize is 0") {
                         library.elf.relocation(library.dead.size() + 20, 1, 1, 0);
   library.entsize = 0;
   const Bytes output = fixed(library.build());
-  const ElfFile file = open(output);
+  const ElfFile file = open_file(output);
   const auto entries = file.relocations(*file.section(".rela.note.stapsdt"));
   REQUIRE(entries);
   REQUIRE(entries->size() == 1);
@@ -208,8 +208,8 @@ TEST_CASE("relocations move with the descriptor where the padding before it chan
   Library library;
   library.align = 8;
   // With 8-byte padding a descriptor stands at 24, canonically at 20.
-  const Bytes wide =
-      library.elf.stapsdt({.location = kText, .base = kBase, .provider = "p", .name = "live"}, 8);
+  const Bytes wide = library.elf.stapsdt(
+      {.location = kHostileText, .base = kHostileBase, .provider = "p", .name = "live"}, 8);
   library.notes = wide + wide;
   const auto second = wide.size() + 24;
   library.relocations = library.elf.relocation(24, 1, 1, 0) +
@@ -217,7 +217,7 @@ TEST_CASE("relocations move with the descriptor where the padding before it chan
                         library.elf.relocation(second + 16, 0, 0, 0);
   const Bytes output = fixed(library.build());
   CHECK(note_contents(output) == library.live + library.live);
-  const ElfFile file = open(output);
+  const ElfFile file = open_file(output);
   const auto entries = file.relocations(*file.section(".rela.note.stapsdt"));
   REQUIRE(entries);
   REQUIRE(entries->size() == 3);
@@ -233,8 +233,8 @@ TEST_CASE("a note of another owner is padded as the repaired notes around it") {
   library.align = 8;
   const Bytes other = bytes_of({1, 2, 3});
   const auto wide = [&](const char* name) {
-    return library.elf.stapsdt({.location = kText, .base = kBase, .provider = "p", .name = name},
-                               8);
+    return library.elf.stapsdt(
+        {.location = kHostileText, .base = kHostileBase, .provider = "p", .name = name}, 8);
   };
   const std::string_view owner("GNU\0", 4), longer("other\0", 6);
   library.notes = wide("live") + library.elf.note(longer, 7, other, 8) + wide("live") +
@@ -246,8 +246,8 @@ TEST_CASE("a note of another owner is padded as the repaired notes around it") {
 
 TEST_CASE("notes that would read differently without the removed ones are refused") {
   Library library;
-  const Bytes wide =
-      library.elf.stapsdt({.location = kText, .base = kBase, .provider = "p", .name = "live"}, 8);
+  const Bytes wide = library.elf.stapsdt(
+      {.location = kHostileText, .base = kHostileBase, .provider = "p", .name = "live"}, 8);
   // Read with 4-byte padding: two notes of other owners. With 8-byte padding the first ends four
   // bytes later, inside the second, where a note of stapsdt starts, and another follows it.
   const Bytes first = library.elf.note(std::string_view("other\0\0\0", 8), 1, Bytes(8));
@@ -258,7 +258,7 @@ TEST_CASE("notes that would read differently without the removed ones are refuse
   const Bytes others = first + second;
   library.notes = others + library.dead + library.dead + library.dead + library.live;
   const Bytes file = library.build();
-  const ElfFile elf = open(file);
+  const ElfFile elf = open_file(file);
   const ProbeFile probes = read_probes(elf);
   REQUIRE(probes.probes.size() == 4);
   REQUIRE(probes.scan.foreign.size() == 2);

@@ -38,7 +38,7 @@ struct File {
   }
 };
 
-struct Scanned {
+struct ScannedNotes {
   std::shared_ptr<const ByteSource> source;
   NoteScan scan;
   std::size_t offset{};  // of the section in the file
@@ -50,10 +50,10 @@ struct Scanned {
   }
 };
 
-Scanned scan(File& file) {
+ScannedNotes scan(File& file) {
   file.section.bytes = file.notes;
   const auto index = file.elf.section(file.section);
-  Scanned result{memory_source(file.elf.build()), {}, 0};
+  ScannedNotes result{memory_source(file.elf.build()), {}, 0};
   const auto elf = ElfFile::open(result.source);
   REQUIRE(elf);
   result.scan = scan_notes(*elf);
@@ -62,8 +62,8 @@ Scanned scan(File& file) {
 }
 
 // Exactly one finding, and it is this one.
-void check_finding(const Scanned& found, std::string_view rule, Severity severity, std::size_t at,
-                   const std::string& message) {
+void check_finding(const ScannedNotes& found, std::string_view rule, Severity severity,
+                   std::size_t at, const std::string& message) {
   REQUIRE(found.scan.findings.size() == 1);
   const Finding& finding = found.scan.findings[0];
   CHECK(finding.rule == rule);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "catch.hpp"
+#include "code_bytes.hpp"
 #include "elf_builder.hpp"
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/rewrite/fix.hpp"
@@ -14,11 +15,6 @@ namespace reprobe::test {
 
 inline constexpr std::uint64_t kText = 0x11000, kCode = 16, kData = 0x23000, kRodata = 0x800;
 inline constexpr std::uint64_t kBase = kRodata + 0x40;
-
-inline Bytes operator+(Bytes a, const Bytes& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // A program as lld lays it out: read-only data with .stapsdt.base where address and offset are
 // equal, code and data each farther away. The tests change it before build().

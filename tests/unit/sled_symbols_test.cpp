@@ -10,7 +10,7 @@ using namespace reprobe::test;
 
 namespace {
 
-constexpr std::uint32_t kStubs = 1;  // any section's index
+constexpr std::uint32_t kStubSection = 1;  // any section's index
 const std::vector<StubSymbol> kSymbols{{VirtAddr{0x5000}, Size{20}, "f"},
                                        {VirtAddr{0x5020}, Size{10}, ""},
                                        {VirtAddr{0x5040}, Size{30}, "f"},
@@ -41,7 +41,7 @@ std::vector<std::string> names_of(const ElfFile& file) {
 bool grows(const Bytes& bytes) {
   const auto file = ElfFile::open(memory_source(bytes));
   REQUIRE(file);
-  return SymbolsWithStubs::of(*file, Plan{}, kSymbols, kStubs).has_value();
+  return SymbolsWithStubs::of(*file, Plan{}, kSymbols, kStubSection).has_value();
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ TEST_CASE("the stubs' symbols stand behind the local ones", "[sled]") {
   REQUIRE(file);
   auto headers = SectionTable::of(*file);
   REQUIRE(headers);
-  const auto symbols = SymbolsWithStubs::of(*file, Plan{}, kSymbols, kStubs);
+  const auto symbols = SymbolsWithStubs::of(*file, Plan{}, kSymbols, kStubSection);
   REQUIRE(symbols);
   Plan plan;
   REQUIRE(symbols->append(plan, *headers));
@@ -71,7 +71,7 @@ TEST_CASE("the stubs' symbols stand behind the local ones", "[sled]") {
   CHECK(stub.size == Size{30});
   CHECK(stub.type == STT_FUNC);
   CHECK(stub.binding == STB_LOCAL);
-  CHECK(stub.shndx == kStubs);
+  CHECK(stub.shndx == kStubSection);
   CHECK(table->at(5).value == VirtAddr{0x1004});
   // "f.sled" once.
   CHECK(result->section(".strtab")->size.value ==
@@ -88,7 +88,7 @@ TEST_CASE("what changes in the old table is in the copy", "[sled]") {
   // st_value of symbol 2, the first global one.
   const FileOffset value{file->section(".symtab")->offset.value + 2 * 24 + 8};
   REQUIRE(plan.replace(file->source(), value, bytes_of({0x20}), "a test"));
-  const auto symbols = SymbolsWithStubs::of(*file, plan, kSymbols, kStubs);
+  const auto symbols = SymbolsWithStubs::of(*file, plan, kSymbols, kStubSection);
   REQUIRE(symbols);
   REQUIRE(symbols->append(plan, *headers));
   REQUIRE(headers->write(plan));

@@ -62,7 +62,7 @@ TEST_CASE("reading: flow", "[verify]") {
   CHECK(reading("cc").flow == ReadFlow::trap);
   CHECK(reading("0f 0b").flow == ReadFlow::trap);
   CHECK(reading("f3 90").operation == Operation::other);  // pause
-  CHECK(reading("41 90").operation == Operation::other);  // xchg %r8,%rax
+  CHECK(reading("41 90").operation == Operation::xchg);  // xchg %r8,%rax
   CHECK(reading("66 0f 1f 44 00 00").operation == Operation::nop);
   // rel16 for AMD, rel32 for Intel; with REX.W, as calls of __tls_get_addr have, rel32 for both.
   CHECK_FALSE(read_x86(hex("66 e8 00 00 00 00"), kAt));

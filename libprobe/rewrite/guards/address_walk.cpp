@@ -172,7 +172,7 @@ class AddressWalk {
     const auto top = code_.frame.stack_pointer(code.address);
     if (top && top->base == word.base && is_given_back(code, word, *top)) return;
     if (is_any_call(code)) {
-      words_at_calls_.try_emplace(word, code.address);
+      if (held.certain) words_at_calls_.try_emplace(word, code.address);
       if (code_.callees.returns_twice(code))
         return stop(code.address, "the counter's address is kept in memory over a setjmp");
       if (!effect_of(code_, code).returns) return;

@@ -13,7 +13,7 @@ namespace {
 
 // The longest memory operand (Intel SDM volume 1, chapter 15: 64 bytes) that could hold a counter
 // in its middle.
-constexpr std::uint64_t kLongestOperand = 64;
+constexpr std::uint64_t kLongestScanned = 64;
 constexpr std::uint64_t kSlotSize = 8;
 // Segments of a sane file do not overlap.
 constexpr std::uint64_t kMaxPasses = 4;
@@ -75,7 +75,7 @@ class CounterScan {
 
   // An operand of unknown size may touch any of them.
   void unknown_near(VirtAddr target, VirtAddr at, const std::string& what) {
-    for (const std::size_t counter : counters_in(target, kLongestOperand))
+    for (const std::size_t counter : counters_in(target, kLongestScanned))
       unknown(counter, at, what);
   }
 
@@ -134,13 +134,13 @@ class CounterScan {
       low_ = std::min(low_, slots_.begin()->first);
       high_ = std::max(high_, slots_.rbegin()->first + kSlotSize);
     }
-    low_ -= std::min(low_, kLongestOperand);
+    low_ -= std::min(low_, kLongestScanned);
   }
 
   [[nodiscard]] bool may_touch(std::uint64_t target) const {
     if (target - low_ >= high_ - low_) return false;
-    if (counter_in(VirtAddr{target}, kLongestOperand)) return true;
-    const auto slot = slots_.upper_bound(target + kLongestOperand);
+    if (counter_in(VirtAddr{target}, kLongestScanned)) return true;
+    const auto slot = slots_.upper_bound(target + kLongestScanned);
     return slot != slots_.begin() && std::prev(slot)->first + kSlotSize > target;
   }
 
@@ -307,7 +307,7 @@ class CounterScan {
     // A nop's operand is none; an access of unknown size may be of any.
     if (code.kind == InstructionKind::nop) return;
     const std::uint64_t size =
-        code.memory->size != 0 ? std::uint64_t{code.memory->size} : kLongestOperand;
+        code.memory->size != 0 ? std::uint64_t{code.memory->size} : kLongestScanned;
     for (const std::size_t counter : counters_in(target, size)) add(code, counter, How::memory);
     const auto slot = slots_.lower_bound(target.value - std::min(target.value, kSlotSize - 1));
     if (slot != slots_.end() && slot->first < target.value + size) {

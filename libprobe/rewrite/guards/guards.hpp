@@ -22,7 +22,7 @@ enum class GuardsTo { site, on };
 struct GuardsOptions {
   GuardsTo to{GuardsTo::site};
   std::function<bool(const Probe&)> selected;  // all where it is empty
-  ExportedCounters exported;                   // of GuardsTo::site
+  ExportedCounters exported{};                 // of GuardsTo::site
 };
 
 // One check, or with --to on one counter.
