@@ -166,8 +166,12 @@ Result<int> guard_file(const GuardsCommandOptions& options, const Terminal& term
   if (!result) return tl::unexpected(result.error());
   warn_of_problems(options.file, input->file, terminal);
   warn_of_patchelf(options.file, input->file, result->plan, terminal);
-  const RewriteCommand command =
+  // Where no check is rewritten, a stale index is all that changes: that is relativize's proof.
+  const bool rewritten = std::ranges::any_of(
+      result->outcomes, [](const GuardOutcome& outcome) { return outcome.reason.empty(); });
+  RewriteCommand command =
       options.to == GuardsCommand::on ? RewriteCommand::guards_on : RewriteCommand::guards_site;
+  if (!rewritten && result->index.fate != IndexFate::none) command = RewriteCommand::relativize;
   const CheckOptions check{.options = {.command = command},
                            .second_opinion = options.second_opinion};
   const auto written = write_checked(options, result->plan, *input, check, terminal);
