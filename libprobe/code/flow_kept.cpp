@@ -17,7 +17,7 @@ struct Named {
   VirtAddr source;
 };
 
-bool is_filler(const CodeInstruction& code) {
+bool is_kept_filler(const CodeInstruction& code) {
   return code.kind == InstructionKind::nop ||
          (code.kind == InstructionKind::trap && code.size.value == 1);
 }
@@ -128,7 +128,7 @@ class KeptFinder {
     if (target == q_.range.end) return;
     const std::size_t i = index_at(target);
     const bool boundary = i < q_.code.size() && q_.code[i].address == target;
-    if (!boundary || is_filler(q_.code[i])) out_.holds_data = true;
+    if (!boundary || is_kept_filler(q_.code[i])) out_.holds_data = true;
   }
 
   [[nodiscard]] bool in_label_table(VirtAddr source) const {

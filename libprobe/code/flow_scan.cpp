@@ -18,7 +18,7 @@ constexpr bool is_tls(std::uint32_t type) { return type >= 16 && type <= 23; }
 
 // Segments of a sane file do not overlap; all together are read as if they were a few times the
 // file.
-constexpr std::uint64_t kMaxPasses = 4;
+constexpr std::uint64_t kMaxScanPasses = 4;
 
 bool is_printable(std::byte b) {
   const unsigned value = std::to_integer<unsigned>(b);
@@ -53,7 +53,7 @@ class Scan {
       : file_(file), ranges_(ranges), out_(out) {}
 
   void segments() {
-    std::uint64_t budget = file_.source().size() * kMaxPasses;
+    std::uint64_t budget = file_.source().size() * kMaxScanPasses;
     for (const Segment& segment : file_.segments()) {
       if (segment.type != PT_LOAD || segment.filesz.value == 0) continue;
       const bool executable = (segment.flags & PF_X) != 0;

@@ -25,7 +25,7 @@ struct State {
   bool operator==(const State&) const = default;
 };
 
-bool is_one_byte(const CodeInstruction& code, unsigned opcode) {
+bool is_plain_opcode(const CodeInstruction& code, unsigned opcode) {
   return code.encoding.map == OpcodeMap::one_byte && code.encoding.opcode == opcode;
 }
 
@@ -34,18 +34,19 @@ bool in_opcodes(const CodeInstruction& code, unsigned first, unsigned last) {
          code.encoding.opcode <= last;
 }
 
-unsigned extension(const CodeInstruction& code) { return code.encoding.reg & 7; }
+unsigned digit_of(const CodeInstruction& code) { return code.encoding.reg & 7; }
 
 bool pushes(const CodeInstruction& code) {
-  return in_opcodes(code, 0x50, 0x57) || is_one_byte(code, 0x68) || is_one_byte(code, 0x6a) ||
-         is_one_byte(code, 0x9c) || (is_one_byte(code, 0xff) && extension(code) == 6);
+  return in_opcodes(code, 0x50, 0x57) || is_plain_opcode(code, 0x68) ||
+         is_plain_opcode(code, 0x6a) || is_plain_opcode(code, 0x9c) ||
+         (is_plain_opcode(code, 0xff) && digit_of(code) == 6);
 }
 
 bool pops(const CodeInstruction& code) {
-  return in_opcodes(code, 0x58, 0x5f) || is_one_byte(code, 0x9d) || is_one_byte(code, 0x8f);
+  return in_opcodes(code, 0x58, 0x5f) || is_plain_opcode(code, 0x9d) || is_plain_opcode(code, 0x8f);
 }
 
-bool is_call(const CodeInstruction& code) {
+bool calls_near(const CodeInstruction& code) {
   return code.kind == InstructionKind::call || code.kind == InstructionKind::indirect_call;
 }
 
@@ -65,8 +66,8 @@ std::optional<Depth> computed(const CodeInstruction& code, const State& state) {
   if (code.opaque || !e.rex_w || e.map != OpcodeMap::one_byte) return std::nullopt;
   if (code.is_lea()) return base_depth(code, state);
   const bool group = (e.opcode == 0x81 || e.opcode == 0x83) && e.mod == 3 && code.immediate;
-  if (group && e.rm == kRsp && (extension(code) == 0 || extension(code) == 5)) {
-    const std::int64_t bytes = extension(code) == 5 ? *code.immediate : -*code.immediate;
+  if (group && e.rm == kRsp && (digit_of(code) == 0 || digit_of(code) == 5)) {
+    const std::int64_t bytes = digit_of(code) == 5 ? *code.immediate : -*code.immediate;
     return Depth{state.sp.origin, state.sp.bytes + bytes};
   }
   const bool from_rm = e.opcode == 0x8b && e.mod == 3;
@@ -81,8 +82,8 @@ std::optional<Depth> computed(const CodeInstruction& code, const State& state) {
 State step(const CodeInstruction& code, std::size_t at, const State& before) {
   State after = before;
   const Depth unknown{at, 0};
-  if (is_call(code)) return after;
-  if (is_one_byte(code, 0xc9)) {  // leave
+  if (calls_near(code)) return after;
+  if (is_plain_opcode(code, 0xc9)) {  // leave
     after.sp = before.bp ? Depth{before.bp->origin, before.bp->bytes - kWord} : unknown;
     after.bp.reset();
     return after;
@@ -93,7 +94,7 @@ State step(const CodeInstruction& code, std::size_t at, const State& before) {
   if (!code.opaque && !code.encoding.operand16 && pushes(code)) {
     after.sp.bytes += kWord;
   } else if (!code.opaque && !code.encoding.operand16 && pops(code) &&
-             !(is_one_byte(code, 0x5c) && code.encoding.opcode_register == kRsp)) {
+             !(is_plain_opcode(code, 0x5c) && code.encoding.opcode_register == kRsp)) {
     after.sp.bytes -= kWord;
   } else if (writes_sp || code.opaque) {
     after.sp = computed(code, before).value_or(unknown);
@@ -104,16 +105,16 @@ State step(const CodeInstruction& code, std::size_t at, const State& before) {
 // May it write to its memory operand?
 bool may_write(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
-  if (!code.memory || code.is_lea() || code.kind == InstructionKind::nop || is_call(code))
+  if (!code.memory || code.is_lea() || code.kind == InstructionKind::nop || calls_near(code))
     return false;
   if (code.kind == InstructionKind::indirect_jump) return false;
   if (e.map != OpcodeMap::one_byte) return false;  // no address is written with those
   constexpr std::array<unsigned, 14> kReads{0x8b, 0x63, 0x3b, 0x3a, 0x39, 0x38, 0x03,
                                             0x2b, 0x84, 0x85, 0x69, 0x6b, 0x0b, 0x23};
   if (std::ranges::find(kReads, e.opcode) != kReads.end()) return false;
-  if (e.opcode >= 0x80 && e.opcode <= 0x83) return extension(code) != 7;
-  if (e.opcode == 0xf6 || e.opcode == 0xf7) return extension(code) == 2 || extension(code) == 3;
-  return e.opcode != 0xff || extension(code) < 2;
+  if (e.opcode >= 0x80 && e.opcode <= 0x83) return digit_of(code) != 7;
+  if (e.opcode == 0xf6 || e.opcode == 0xf7) return digit_of(code) == 2 || digit_of(code) == 3;
+  return e.opcode != 0xff || digit_of(code) < 2;
 }
 
 // Does it write over the return address, which lies where the function was entered?
@@ -126,7 +127,7 @@ bool overwrites_return(const CodeInstruction& code, const State& before) {
 // The register whose value the instruction leaves on top of the stack.
 std::optional<unsigned> register_on_top(const CodeInstruction& code) {
   if (in_opcodes(code, 0x50, 0x57)) return code.encoding.opcode_register;
-  const bool store = is_one_byte(code, 0x89) && code.encoding.rex_w && code.memory &&
+  const bool store = is_plain_opcode(code, 0x89) && code.encoding.rex_w && code.memory &&
                      code.memory->base == kRsp && !code.memory->index &&
                      code.memory->displacement == 0 && !code.memory->segment;
   if (store) return code.encoding.reg;
@@ -170,7 +171,7 @@ class HeightWalk {
       const State after = step(code, at, *states_[at]);
       if (code.target) {
         State there = after;
-        if (is_call(code)) there.sp.bytes += kWord;
+        if (calls_near(code)) there.sp.bytes += kWord;
         if (const auto to = index_of(*code.target)) flow_to(*to, there);
       }
       if (!code.ends_block() && at + 1 < code_.size()) flow_to(at + 1, after);
