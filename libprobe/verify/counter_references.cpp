@@ -36,7 +36,7 @@ class ReachFinder {
     find_fields();
     for (const VirtAddr field : fields_) {
       if (read_.contains(field.value)) continue;
-      if (!read_function(field) && !skips_start_code(field)) read_anyhow(field);
+      if (!skips_start_code(field) && !read_function(field)) read_anyhow(field);
     }
     const auto key = [](const CounterOperand& o) { return std::pair(o.code.address, o.counter); };
     std::ranges::sort(out_.operands, {}, key);

@@ -110,9 +110,16 @@ std::optional<std::uint32_t> out_of_order(const ElfFile& before, const ElfFile& 
     return std::nullopt;
   }
   // Of several sections of notes any may be the one that is left, and a new .probes takes the place
-  // of the notes, which stand behind it then: all others keep their order.
+  // of the notes, which stand behind it then. A header that the shorter table has no place for
+  // takes that of notes that are gone. All others keep their order.
+  const auto in_gap = [&](std::uint32_t i) {
+    const Section* gone = before.section_at(match.now[i]);
+    return i >= after.sections().size() && gone != nullptr && holds_notes(*gone) &&
+           match.now[gone->index] != gone->index;
+  };
   auto others = numbers;
-  std::erase_if(others, [&](std::uint32_t i) { return holds_notes(*before.section_at(i)); });
+  std::erase_if(others,
+                [&](std::uint32_t i) { return holds_notes(*before.section_at(i)) || in_gap(i); });
   if (std::ranges::is_sorted(others)) return std::nullopt;
   return *std::prev(wrong);
 }

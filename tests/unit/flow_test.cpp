@@ -95,7 +95,8 @@ TEST_CASE("Flow: a jump table is as long as the comparison says") {
   CHECK(flow.complete);
   CHECK(flow.why_incomplete.empty());
   CHECK(targets(flow) ==
-        "1000 entry; 1018 jump table, site; 101a jump table; 101d jump table; 101e branch");
+        "1000 entry; 1018 jump table, word, site; 101a jump table; 101d jump table; "
+        "101e branch, word");
   CHECK(flow.code.size() == 15);
   CHECK(flow.target(VirtAddr{0x101a}) == kTargetTable);
   CHECK(flow.target(VirtAddr{0x101b}) == 0);
@@ -114,11 +115,12 @@ TEST_CASE("Flow: a table without a comparison is read while it may lead to cases
   elf.code(0x1000, "488d15f92f0000 89ff 486304ba 4801d0 ffe0 90 c3 90 c3");
   SECTION("up to an address that is no code") {
     elf.data(kData, hex("12d0ffff 14d0ffff 00000000 12d0ffff"));
-    CHECK(targets(flow_of(elf, 0x1012)) == "1000 entry; 1012 jump table, site; 1014 jump table");
+    CHECK(targets(flow_of(elf, 0x1012)) ==
+          "1000 entry; 1012 jump table, word, site; 1014 jump table");
   }
   SECTION("up to an address between instructions") {
     elf.data(kData, hex("12d0ffff 08d0ffff 14d0ffff"));
-    CHECK(targets(flow_of(elf, 0x1012)) == "1000 entry; 1012 jump table, site");
+    CHECK(targets(flow_of(elf, 0x1012)) == "1000 entry; 100c word; 1012 jump table, word, site");
   }
   SECTION("and one without any case is no table") {
     elf.data(kData, hex("00000000"));
@@ -232,7 +234,8 @@ TEST_CASE("Flow: a table of another part leads into the function") {
   elf.data(kData, hex("09d0ffff 0ad0ffff"));
   const FunctionFlow flow = flow_of(elf, 0x1008);
   CHECK(flow.complete);
-  CHECK(flow.target(VirtAddr{0x1009}) == kTargetTable);
+  // A word of data names it, and a table.
+  CHECK(flow.target(VirtAddr{0x1009}) == (kTargetTable | kTargetWord));
 }
 
 TEST_CASE("Flow: addresses in relocations, words and symbols are targets") {

@@ -314,7 +314,7 @@ TEST_CASE("guards: start-up code that computes with the address uses no counter"
   CHECK(verify(all.before, all.after).empty());
   // The same outside of every function, but of another shape.
   file.code[0x40 + 14] = std::byte{0x49};
-  check_refused(file, "code outside of every known function may use it");
+  check_refused(file, "in no known function");
 }
 
 TEST_CASE("guards: the counter is raised from the start") {

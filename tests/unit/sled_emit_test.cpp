@@ -88,8 +88,8 @@ TEST_CASE("operands relative to the instruction", "[sled]") {
   const Emitted emitted("90 8b0500010000 c3", 0);
   // sled; mov 0x1107(%rip),%eax; jmp 0x1007
   CHECK(emitted.has_code("90 662e0f1f840000000000 8b05f6c0ffff e9f1bfffff"));
-  // What is left of the run is int3.
-  CHECK(emitted.has_patch(0, "e9fb3f0000 cccc"));
+  // The nop stays, so that no instruction begins inside of the jump; what is left is int3.
+  CHECK(emitted.has_patch(1, "e9fa3f0000 cc"));
 }
 
 TEST_CASE("a short conditional jump gets its long form", "[sled]") {
