@@ -240,7 +240,9 @@ RegisterSet Callees::arguments_read(const Body& body, VirtAddr start) {
       open.emplace_back(at.value, unwritten);
   };
   while (!open.empty()) {
-    const auto [at, unwritten] = open.back();
+    // Not a structured binding: clang 14 takes none into a lambda.
+    const std::uint64_t at = open.back().first;
+    const RegisterSet unwritten = open.back().second;
     open.pop_back();
     if (seen.size() > kMostCalleeStates) return kArguments | kStaticChain;
     const auto found = body.code.find(at);

@@ -173,7 +173,8 @@ class PartFinder {
     for (const CodeUse& use : question_.uses) {
       if (use.kind != CodeUseKind::distance || use.target <= question_.range.start) continue;
       target(use.target, kTargetWord);
-      arrive(use.target, Arrival::unknown);
+      // As a word that holds the address. Most are entries of tables, which count from elsewhere.
+      arrive(use.target, Arrival::indirect);
     }
     for (const Reference& r : question_.references) {
       const bool inside = r.target != question_.range.start;
