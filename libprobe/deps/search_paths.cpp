@@ -1,5 +1,9 @@
 #include "libprobe/deps/search_paths.hpp"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -100,10 +104,37 @@ std::string lib_word(const ElfHeader& header, const Root& root) {
   return header.is64 && is_folder(root.place("/usr/lib64")) ? "lib64" : "lib";
 }
 
+namespace {
+
+// glibc up to 2.36 names Intel processors by what they can do (sysdeps/x86/cpu-features.c,
+// init_cpu_features); xeon_phi, which has AVX-512 ER and PF, is out of production.
+bool is_haswell() {
+#ifdef __x86_64__
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kGenu = 0x756e6547, kIneI = 0x49656e69, kNtel = 0x6c65746e;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0 || b != kGenu || d != kIneI || c != kNtel) return false;
+  constexpr unsigned kFma = 1U << 12, kMovbe = 1U << 22, kPopcnt = 1U << 23, kOsxsave = 1U << 27;
+  constexpr unsigned kFirst = kFma | kMovbe | kPopcnt | kOsxsave;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kFirst) != kFirst) return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kYmmState = 6;  // the system saves SSE and AVX registers
+  if ((low & kYmmState) != kYmmState) return false;
+  constexpr unsigned kSeventh = 1U << 3 | 1U << 5 | 1U << 8;  // BMI1, AVX2, BMI2
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (b & kSeventh) != kSeventh) return false;
+  constexpr unsigned kLzcnt = 1U << 5;
+  return __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (c & kLzcnt) != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
 std::optional<std::string> platform_word(const ElfHeader& header) {
   switch (header.machine) {
     case EM_X86_64:
-      return "x86_64";
+      return is_haswell() ? "haswell" : "x86_64";
     case EM_386:
       return "i686";
     case EM_AARCH64:

@@ -43,7 +43,9 @@ class FileScanner {
       return {};
     }
     for (const Section& section : sections) {
-      if (section.type != SHT_NOTE || section.name == kForeignNotes) continue;
+      // A name that cannot be read may be .note.stapsdt.
+      const bool named = !section.name.empty() && section.name != kForeignNotes;
+      if (section.type != SHT_NOTE || !named) continue;
       const auto bytes = readable(section);
       if (bytes && !bytes->empty()) linked(section, *bytes);
     }
