@@ -205,8 +205,8 @@ bool on_nop(const Probe& probe) {
 // index, in its order. `counters`: what repairs make of its semaphores. `doubtful`: probes that are
 // in doubt may stand on something else than a nop. (What a stripped file leaves in doubt the source
 // may have decided.)
-void compare_restored(const ProbeFile& source, const std::vector<VirtAddr>& counters,
-                      bool doubtful, const ProbeFile& after, std::vector<Finding>& out) {
+void compare_restored(const ProbeFile& source, const std::vector<VirtAddr>& counters, bool doubtful,
+                      const ProbeFile& after, std::vector<Finding>& out) {
   auto next = after.probes.begin();
   for (std::size_t i = 0; i < source.probes.size() && next != after.probes.end(); ++i) {
     const Probe& probe = source.probes[i];

@@ -35,9 +35,11 @@ class DebugFrameComparer {
       const std::size_t at = from;
       from += 4;
       if (length == 0) continue;  // padding
-      if (length > bytes_.size() - from || length < 4 + 2 * word) return cannot(at);
+      if (length > bytes_.size() - from || length < 4) return cannot(at);
       const std::size_t next = from + static_cast<std::size_t>(length);
-      if (field(from, 4) != kCieId && !compare_record(from, next)) return;
+      const bool is_cie = field(from, 4) == kCieId;
+      if (!is_cie && length < 4 + 2 * word) return cannot(at);
+      if (!is_cie && !compare_record(from, next)) return;
       from = next;
     }
   }

@@ -28,8 +28,7 @@ struct HeldValue {
   }
   void make_uncertain() {
     for (std::uint32_t& origin : origins) origin |= 1;
-    const auto same = std::ranges::unique(origins);
-    origins.erase(same.begin(), same.end());
+    origins.erase(std::unique(origins.begin(), origins.end()), origins.end());
     other = true;
     constant = std::nullopt;
   }
@@ -484,8 +483,8 @@ class CounterWalk {
       check.counters.push_back(operands_[origin >> 1].counter);
     }
     std::ranges::sort(check.counters);
-    const auto same = std::ranges::unique(check.counters);
-    check.counters.erase(same.begin(), same.end());
+    check.counters.erase(std::unique(check.counters.begin(), check.counters.end()),
+                         check.counters.end());
     out_.checks.push_back(std::move(check));
   }
 

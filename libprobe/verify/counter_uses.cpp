@@ -41,8 +41,7 @@ std::vector<VirtAddr> other_sites(const ElfFile& file, const ProbeFile& probes,
     if (probe.site != counter.site) others.push_back(probe.site);
   }
   std::ranges::sort(others);
-  const auto same = std::ranges::unique(others);
-  others.erase(same.begin(), same.end());
+  others.erase(std::unique(others.begin(), others.end()), others.end());
   return others;
 }
 
