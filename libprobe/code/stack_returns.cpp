@@ -227,19 +227,24 @@ std::optional<JumpThunk> jump_thunk(const CodeRanges& ranges, VirtAddr address) 
   State state{Depth{kEntered, 0}, std::nullopt};
   JumpThunk thunk;
   bool overwritten = false;
+  std::int64_t called = 0;  // the depth at which the address behind a call still lies; 0: none
   for (unsigned i = 0; i < kLongestThunk; ++i) {
     const auto code = ranges.decode_at(address);
     if (!code || code->opaque) return std::nullopt;
     if (code->kind == InstructionKind::ret) {
       const bool own = state.sp.origin == kEntered && state.sp.bytes == 0;
-      if (state.sp.bytes > 0 || (own && overwritten)) return thunk;
+      const bool behind_call = called != 0 && state.sp.bytes == called;
+      if ((state.sp.bytes > 0 && !behind_call) || (own && overwritten)) return thunk;
       return std::nullopt;
     }
-    if (const auto reg = register_on_top(*code)) thunk.reg = reg;
+    if (const auto reg = register_on_top(*code)) {
+      thunk.reg = reg;
+      if (!pushes(*code) && state.sp.bytes == called) called = 0;
+    }
     overwritten = overwritten || overwrites_return(*code, state);
     state = step(*code, i, state);
     if (code->kind == InstructionKind::call || code->kind == InstructionKind::jump) {
-      if (code->kind == InstructionKind::call) state.sp.bytes += kWord;
+      if (code->kind == InstructionKind::call) called = state.sp.bytes += kWord;
       if (!code->target) return std::nullopt;
       address = *code->target;
     } else if (code->kind == InstructionKind::other || code->kind == InstructionKind::nop ||
