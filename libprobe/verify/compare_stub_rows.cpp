@@ -28,7 +28,8 @@ class StubRowComparer {
  public:
   StubRowComparer(const ElfFile& before, const ElfFile& after, const Section& stubs,
                   const UnwindIndex& old, const UnwindIndex& now, std::vector<Finding>& out)
-      : after_(after),
+      : before_(before),
+        after_(after),
         stubs_(stubs),
         old_(old),
         now_(now),
@@ -117,7 +118,7 @@ class StubRowComparer {
         return differs(entry.start, "its new FDE covers more or less than what it describes");
       }
     }
-    for (const std::string& why : check_stub_frames(after_, now_, added)) {
+    for (const std::string& why : check_stub_frames(before_, after_, now_, added)) {
       out_.push_back(verify_finding("verify-unwind", why));
     }
   }
@@ -158,6 +159,7 @@ class StubRowComparer {
     });
   }
 
+  const ElfFile& before_;
   const ElfFile& after_;
   const Section& stubs_;
   const UnwindIndex& old_;
