@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -59,6 +60,7 @@ class Walker {
       lost_ = !code_;
       if (lost_) return false;
       visited_.push_back(at_);
+      executed_.push_back({at_, code_->end(), lower_ + (lowered_ ? kGuard : 0)});
       if (code_->operation == Operation::nop || (guards && is_guard())) {
         if (nops_ == 0) return false;
         --nops_;
@@ -77,6 +79,9 @@ class Walker {
     at_.value += size.value;
     ++steps_;
   }
+
+  // What was passed since the last call.
+  [[nodiscard]] std::vector<Executed> take_executed() { return std::exchange(executed_, {}); }
 
   // settle() found a loop in which nothing is done but sites are passed: the sites before it, and
   // those that it passes for ever.
@@ -127,6 +132,7 @@ class Walker {
   unsigned steps_{};
   std::vector<VirtAddr> sites_;
   std::vector<VirtAddr> visited_;
+  std::vector<Executed> executed_;
 };
 
 class FunctionComparer {
@@ -289,12 +295,15 @@ class FunctionComparer {
     std::map<std::pair<VirtAddr, VirtAddr>, Passed> done;  // where both have been, sites before it
     for (;;) {
       if (!old.settle(false)) {
-        if (old.spins() && !now.settle(true) && now.spins()) return spin_alike(old, now);
-        if (old.lost() && !now.settle(true) && now.lost() && same_end(old, now)) break;
+        const bool ends = (old.spins() || old.lost()) && !now.settle(true);
+        keep_step(old, now);
+        if (ends && old.spins() && now.spins()) return spin_alike(old, now);
+        if (ends && old.lost() && now.lost() && same_end(old, now)) break;
         return no("the original's way does not come back");
       }
       // A guard that the original has itself is an instruction as any other.
       if (!now.settle(!is_guard_like(old))) return no("the result's way does not come back");
+      keep_step(old, now);
       if (old.at() == now.at() && same_bytes(old.code())) break;
       // An endless loop: both go round it as they went before.
       const auto [before, fresh] = done.emplace(std::pair(old.at(), now.at()),
@@ -307,6 +316,8 @@ class FunctionComparer {
       if (is_substituted(old.at())) {
         const auto size = substitutions_.size(old.code(), now.at());
         if (!size) return no("an instruction stands for another that does something else");
+        // The last instruction passed is the first of those that stand for the original's.
+        result_.stands.back().now.back().end = VirtAddr{now.at().value + size->value};
         old.next();
         now.skip(*size);
         continue;
@@ -349,6 +360,14 @@ class FunctionComparer {
     for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
   }
 
+  void keep_step(Walker& old, Walker& now) {
+    StandsFor step{now.take_executed(), {}};
+    for (const Executed& code : old.take_executed()) {
+      if (step.old.size() < kMostSteps) step.old.push_back(code.begin);
+    }
+    result_.stands.push_back(std::move(step));
+  }
+
   void keep_passed(const Walker& walker) {
     passed_.insert(walker.visited().begin(), walker.visited().end());
   }
@@ -368,6 +387,8 @@ class FunctionComparer {
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
       keep_passed(stub);
+      std::vector<VirtAddr> call = result_.stands.back().old;
+      result_.stands.push_back({stub.take_executed(), std::move(call)});
       return arrives;
     }
     if (old.flow == ReadFlow::conditional && old.target && code.target) {

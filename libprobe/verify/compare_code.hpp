@@ -31,12 +31,27 @@ struct Substitutions {
   std::function<std::optional<Size>(const X86Reading& original, VirtAddr now)> size;
 };
 
+// Code of the result that is executed, [begin, end), with the stack pointer `lower` bytes lower
+// than in the original.
+struct Executed {
+  VirtAddr begin, end;
+  std::int64_t lower{};
+};
+
+// What execution passes in the result, nops and jumps, until something is done, and where it is in
+// the original meanwhile: but for the stack pointer all registers are the same.
+struct StandsFor {
+  std::vector<Executed> now;
+  std::vector<VirtAddr> old;
+};
+
 struct ComparedCode {
   // Instructions of the original that differ in the result, and the change is proven; ascending,
   // as [begin, end).
   std::vector<std::pair<VirtAddr, VirtAddr>> proven;
   std::vector<Finding> findings;  // rule verify-code
   std::vector<VirtAddr> passed;   // where execution is in the result on the proven ways
+  std::vector<StandsFor> stands;  // the same, step by step
   // Site -> bytes by which the stack pointer is lower at its sled than at the site.
   std::map<std::uint64_t, std::int64_t> lower;
 };

@@ -13,6 +13,8 @@
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
+#include "libprobe/verify/compare_stub_code.hpp"
+#include "libprobe/verify/compare_stub_rows.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/counter_uses.hpp"
 #include "libprobe/verify/site_checks.hpp"
@@ -44,6 +46,8 @@ class GuardComparer {
     if (pair_probes(to_sites)) {
       if (to_sites) {
         compare_checks();
+        compare_unexecuted(before_, after_, proven_, stands_, out_);
+        compare_stub_rows(before_, after_, stands_, out_);
       } else {
         compare_presets();
       }
@@ -162,8 +166,11 @@ class GuardComparer {
       ComparedCode compared =
           compare_code(*flow, before_, after_, site_at, site_at, substitutions, arrivals);
       std::ranges::move(compared.findings, std::back_inserter(out_));
-      for (const auto& [begin, end] : compared.proven)
+      std::ranges::move(compared.stands, std::back_inserter(stands_));
+      for (const auto& [begin, end] : compared.proven) {
         image_.allow(begin, Size{end.value - begin.value});
+        proven_.emplace_back(begin, end);
+      }
       compare_fillers(checks, compared.proven);
     }
   }
@@ -245,6 +252,8 @@ class GuardComparer {
   std::vector<CheckedCounter> counters_;
   std::map<std::uint64_t, const CounterUse*> uses_;  // of cleared counters
   std::set<std::uint64_t> substituted_;              // those that are proven
+  ProvenCode proven_;
+  std::vector<StandsFor> stands_;
   std::vector<Finding> out_;
   ImageComparer image_{before_, after_, out_};
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -14,6 +15,8 @@
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
+#include "libprobe/verify/compare_stub_code.hpp"
+#include "libprobe/verify/compare_stub_rows.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/moved_arguments.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -36,6 +39,8 @@ class SledComparer {
       compare_functions();
       compare_arguments();
       compare_stub_symbols(before_, after_, passed_, out_);
+      compare_unexecuted(before_, after_, proven_, stands_, out_);
+      compare_stub_rows(before_, after_, stands_, out_);
     }
     image_.compare_segments();
     image_.compare_unwind();
@@ -113,8 +118,11 @@ class SledComparer {
       ComparedCode compared = compare_code(*flow, before_, after_, site_of, sled_of, {}, arrivals);
       std::ranges::move(compared.findings, std::back_inserter(out_));
       lower_.merge(compared.lower);
-      for (const auto& [begin, end] : compared.proven)
+      std::ranges::move(compared.stands, std::back_inserter(stands_));
+      for (const auto& [begin, end] : compared.proven) {
         image_.allow(begin, Size{end.value - begin.value});
+        proven_.emplace_back(begin, end);
+      }
       keep_passed(compared.passed, flow->function.name);
     }
   }
@@ -152,6 +160,8 @@ class SledComparer {
   std::map<VirtAddr, VirtAddr> site_of_sled_;
   std::map<std::uint64_t, std::int64_t> lower_;
   PassedInStubs passed_;
+  ProvenCode proven_;
+  std::vector<StandsFor> stands_;
   std::vector<Finding> out_;
   ImageComparer image_{before_, after_, out_};
 };
