@@ -67,6 +67,10 @@ Result<SectionTable> SectionTable::of(const ElfFile& file) {
   if (file.sections().empty()) {
     return fail(ErrorCode::unreadable, "e_shoff", "the file has no section headers");
   }
+  // Its fields change with the table.
+  if (header.phnum != 0 && header.phoff.value < (header.is64 ? 64U : 52U)) {
+    return fail(ErrorCode::refused, "e_phoff", "the program headers lie over the ELF header");
+  }
   const auto size = checked_mul(file.sections().size(), header.shentsize);
   const auto bytes = file.source().slice(header.shoff, Size{size.value_or(~std::uint64_t{0})},
                                          "the section header table");
