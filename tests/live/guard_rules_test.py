@@ -183,8 +183,10 @@ def check_models(checks, reprobe, folder):
             library = Library(folder, "SITES", compiler, options)
             checks.equal(f"{what}: builds", library.error, "")
             status, plan, _ = library.guards(reprobe)
-            # At -O2 the address may be left in a register in which a function returns something.
-            left = {r["reason"] for r in plan["refused"]} - ({PASSED_ON} if "-O2" in options else set())
+            # At -O2 the address may be left in a register in which a function returns something, and
+            # a word of data may lead to a place where such a register is read.
+            at_o2 = {PASSED_ON, "the register may hold another address"} if "-O2" in options else set()
+            left = {r["reason"] for r in plan["refused"]} - at_o2
             checks.equal(f"{what}: all rewritten", (status in (0, 4), left), (True, set()))
             if "-O0" in options:
                 checks.equal(f"{what}: exit", status, 0)
