@@ -74,8 +74,11 @@ class NewMemory {
   void check_padding(std::uint64_t from, std::uint64_t to) {
     const auto gap = after_.source().slice(FileOffset{from}, Size{to - from}, "padding");
     if (!gap) return report(from, "is not in the file");
-    const auto found = std::ranges::find_if(
-        *gap, [](std::byte b) { return b != std::byte{0} && b != std::byte{0xcc}; });
+    // All zeros, or all int3.
+    const std::byte first = gap->front();
+    const bool known = first == std::byte{0} || first == std::byte{0xcc};
+    const auto found =
+        known ? std::ranges::find_if(*gap, [&](std::byte b) { return b != first; }) : gap->begin();
     if (found == gap->end()) return;
     report(from + static_cast<std::uint64_t>(found - gap->begin()), "is neither padding nor known");
   }
