@@ -29,6 +29,15 @@ std::vector<Range> executed(std::span<const StandsFor> stands) {
   return merged;
 }
 
+constexpr std::uint64_t kJump = 5;  // jmp rel32
+
+std::optional<std::uint64_t> jump_target(const ElfFile& file, std::uint64_t at) {
+  const ByteView bytes = file.bytes_at(VirtAddr{at}, Size{kJump});
+  if (bytes.size() != kJump || bytes[0] != std::byte{0xe9}) return std::nullopt;
+  const std::uint64_t distance = load_uint(bytes, 1, 4, file.header().order);
+  return at + kJump + ((distance ^ 0x80000000U) - 0x80000000U);
+}
+
 // The byte of an address; nothing where the file has none.
 std::optional<std::byte> byte_at(const ElfFile& file, std::uint64_t at) {
   const ByteView bytes = file.bytes_at(VirtAddr{at}, Size{1});
@@ -53,11 +62,27 @@ std::optional<std::uint64_t> first_other(Range range, std::span<const Range> exe
   return std::nullopt;
 }
 
+// A jump to a stub where nothing arrives, in filler that made room for a neighbour's jump: the stub
+// holds the filler's own bytes and a jump behind them. Where it ends; 0: it is none.
+std::uint64_t dead_stub_end(const ElfFile& before, const ElfFile& after, std::uint64_t at,
+                            std::uint64_t target) {
+  constexpr std::uint64_t kMostFiller = 15;
+  for (std::uint64_t n = kJump; n <= kMostFiller; ++n) {
+    const ByteView old = before.bytes_at(VirtAddr{at}, Size{n});
+    const ByteView now = after.bytes_at(VirtAddr{target}, Size{n});
+    if (old.size() != n || !std::ranges::equal(old, now)) return 0;
+    if (jump_target(after, target + n) == at + n) return target + n + kJump;
+  }
+  return 0;
+}
+
 }  // namespace
 
 void compare_unexecuted(const ElfFile& before, const ElfFile& after, const ProvenCode& proven,
                         std::span<const StandsFor> stands, std::vector<Finding>& out) {
-  const std::vector<Range> passed = executed(stands);
+  std::vector<Range> passed = executed(stands);
+  std::vector<Range> dead;  // stubs that nothing leads to
+  std::uint64_t behind_jump = 0;
   const auto report = [&](std::uint64_t at, std::string_view what) {
     Finding finding = verify_finding("verify-code", fmt::format("{:#x} {}", at, what));
     finding.site = at;
@@ -68,9 +93,19 @@ void compare_unexecuted(const ElfFile& before, const ElfFile& after, const Prove
       const auto now = byte_at(after, at);
       return now && (*now == kTrap || now == byte_at(before, at));
     };
-    const auto other = first_other({begin.value, end.value}, passed, is_filler);
-    if (other) return report(*other, "is not executed, and neither int3 nor as it was");
+    // One jump may stand over what were several instructions.
+    auto other = first_other({std::max(begin.value, behind_jump), end.value}, passed, is_filler);
+    while (other) {
+      const auto target = jump_target(after, *other);
+      const std::uint64_t stub_end = target ? dead_stub_end(before, after, *other, *target) : 0;
+      if (stub_end == 0) return report(*other, "is not executed, and neither int3 nor as it was");
+      dead.push_back({*target, stub_end});
+      behind_jump = *other + kJump;
+      other = first_other({behind_jump, end.value}, passed, is_filler);
+    }
   }
+  passed.insert(passed.end(), dead.begin(), dead.end());
+  std::ranges::sort(passed, {}, &Range::begin);
   const Section* stubs = after.section(kSledSection);
   if (stubs == nullptr || before.section(kSledSection) != nullptr) return;
   const auto bytes = after.contents(*stubs);
