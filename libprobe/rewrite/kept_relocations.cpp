@@ -35,6 +35,9 @@ Result<MovedRelocations> move_relocations(const ElfFile& file, const Section& ta
   MovedRelocations result;
   result.contents.reserve(contents->size());
   for (const Relocation& entry : *entries) {
+    if (!in_range(entry.offset.value, notes.addr.value, notes.size.value)) {
+      return refused("a relocation of the notes lies outside of them");
+    }
     const auto offset = moved_offset(kept, entry.offset.value - notes.addr.value);
     if (!offset) continue;
     const std::uint64_t value = *offset + notes.addr.value;
