@@ -139,12 +139,17 @@ class StubRowComparer {
     if (next == ranges_.end() || next->begin > begin) return false;
     for (;; ++next) {
       const std::uint64_t at = next->end;
-      if (at >= end) return at == end || starts_.contains(VirtAddr{end});
+      if (at >= end) return at == end || begins_here(VirtAddr{end});
       const auto behind = std::next(next);
       const std::uint64_t code = behind == ranges_.end() ? end : std::min(behind->begin, end);
       if (!is_padding(at, code, frame)) return false;
-      if (code == end) return starts_.contains(VirtAddr{end});
+      if (code == end) return begins_here(VirtAddr{end});
     }
+  }
+
+  // Another record, or a stub of code that has none.
+  [[nodiscard]] bool begins_here(VirtAddr at) const {
+    return starts_.contains(at) || std::ranges::binary_search(code_, at, {}, begin_of);
   }
 
   [[nodiscard]] bool is_padding(std::uint64_t from, std::uint64_t to,
