@@ -7,7 +7,7 @@
 set -uo pipefail
 source=$(realpath "$1")
 build=$2
-length=(-seed=1 -runs=4000)
+length=(-seed=1 -runs=1500)
 [ $# -lt 3 ] || length=(-max_total_time="$3")
 
 skip() { echo "SKIP: $*"; exit 77; }
