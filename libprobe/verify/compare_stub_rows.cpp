@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 #include "libprobe/code/unwind_rows.hpp"
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
+#include "libprobe/verify/debug_stub_frames.hpp"
 #include "libprobe/verify/frame_lookup.hpp"
 #include "libprobe/verify/stub_frame_bytes.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -27,7 +29,8 @@ struct StubCode {
 class StubRowComparer {
  public:
   StubRowComparer(const ElfFile& before, const ElfFile& after, const Section& stubs,
-                  const UnwindIndex& old, const UnwindIndex& now, std::vector<Finding>& out)
+                  const UnwindIndex& old, const UnwindIndex& now, std::span<const StandsFor> stands,
+                  std::vector<Finding>& out)
       : before_(before),
         after_(after),
         stubs_(stubs),
@@ -35,21 +38,45 @@ class StubRowComparer {
         now_(now),
         old_frames_(before, old.entries),
         new_frames_(after, now.entries),
-        out_(out) {}
-
-  void run(std::span<const StandsFor> stands) {
+        out_(out) {
     collect(stands);
+  }
+
+  // As unwinders find it at run time.
+  void compare_loaded() {
+    compare_rows([this](VirtAddr at) { return new_frames_.find(at); });
+    compare_entries();
+  }
+
+  // As debuggers find it.
+  void compare_debug(const DebugStubFrames& frames) {
+    compare_rows([&](VirtAddr at) { return frames.find(at); });
+    std::uint64_t last = 0;
+    for (const FoundFrame& frame : frames.all()) {
+      const std::uint64_t begin = frame.fde.start.value, end = begin + frame.fde.size.value;
+      const auto code = std::ranges::upper_bound(ranges_, begin, {}, &Range::end);
+      if (begin < last || end <= begin || code == ranges_.end() || code->begin > begin ||
+          code->end < end) {
+        return differs(frame.fde.start,
+                       "its record in .debug_frame covers other code than a stub's");
+      }
+      last = end;
+    }
+  }
+
+ private:
+  using Find = std::function<const FoundFrame*(VirtAddr)>;
+
+  void compare_rows(const Find& find) {
     for (auto it = code_.begin(); it != code_.end();) {
       const auto next = std::ranges::upper_bound(it, code_.end(), it->code.begin, {}, begin_of);
-      const auto proven = [this](const StubCode& code) { return same_rows(code); };
+      const auto proven = [&](const StubCode& code) { return same_rows(code, find); };
       if (std::none_of(it, next, proven))
         return differs(it->code.begin, "a stub has another row than what it stands for");
       it = next;
     }
-    compare_entries();
   }
 
- private:
   static VirtAddr begin_of(const StubCode& code) { return code.code.begin; }
 
   void differs(VirtAddr at, std::string_view why) {
@@ -78,14 +105,14 @@ class StubRowComparer {
   }
 
   // At any place of the original where the registers are the same.
-  bool same_rows(const StubCode& code) {
+  bool same_rows(const StubCode& code, const Find& find) {
     return std::ranges::any_of(code.step->old,
-                               [&](VirtAddr old) { return same_row(code.code, old); });
+                               [&](VirtAddr old) { return same_row(code.code, old, find); });
   }
 
-  bool same_row(const Executed& code, VirtAddr old) {
+  bool same_row(const Executed& code, VirtAddr old, const Find& find) {
     const FoundFrame* a = old_frames_.find(old);
-    const FoundFrame* b = new_frames_.find(code.begin);
+    const FoundFrame* b = find(code.begin);
     if (old_frames_.failed() || new_frames_.failed()) return false;
     if (a == nullptr || b == nullptr) return a == b;
     const std::uint64_t end = b->fde.start.value + b->fde.size.value;
@@ -188,14 +215,14 @@ void compare_stub_rows(const ElfFile& before, const ElfFile& after,
     out.push_back(verify_finding("verify-unwind", "the unwind tables cannot be read"));
     return;
   }
+  StubRowComparer comparer(before, after, *stubs, *old, *now, stands, out);
+  comparer.compare_debug(DebugStubFrames(before, after, *stubs, out));
   // Nobody finds an entry at run time, and no table is written: in a dynamic program without a
-  // table, and in a static one whose start-up code registers its own records alone. Debuggers have
-  // .debug_frame, which compare_debug_frame() reads.
-  if (old->found == UnwindIndex::Found::not_at_all ||
-      now->found == UnwindIndex::Found::by_registration) {
-    return;
+  // table, and in a static one whose start-up code registers its own records alone.
+  if (old->found != UnwindIndex::Found::not_at_all &&
+      now->found != UnwindIndex::Found::by_registration) {
+    comparer.compare_loaded();
   }
-  StubRowComparer(before, after, *stubs, *old, *now, out).run(stands);
 }
 
 }  // namespace reprobe
