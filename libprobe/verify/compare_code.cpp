@@ -14,10 +14,11 @@
 namespace reprobe {
 namespace {
 
-// Far more than a stub holds, in jumps and in instructions that do something: a way that does not
-// come back by then is not proven.
+// Far more than a stub holds, in instructions that do something: a way that does not come back by
+// then is not proven.
 constexpr unsigned kMostSteps = 256;
-// Nops may stand in long rows, each of which is passed a few times.
+// Nops may stand in long rows with a sled every few bytes; each is passed a few times, as are the
+// jumps of the sleds.
 constexpr std::size_t kNopPasses = 16;
 
 constexpr std::int64_t kGuard = 128;
@@ -36,8 +37,8 @@ bool equals(ByteView bytes, std::span<const std::uint8_t> codes) {
 // (or their sleds) that they pass are kept.
 class Walker {
  public:
-  // `nops`: how many may still be passed in the function. `lower`: bytes by which the stack pointer
-  // is lower than in the original.
+  // `nops`: how many nops and jumps may still be passed in the function. `lower`: bytes by which
+  // the stack pointer is lower than in the original.
   Walker(const ElfFile& file, VirtAddr at, const SledOf& site_at, std::size_t& nops,
          std::int64_t lower = 0)
       : file_(file), site_at_(site_at), nops_(nops), at_(at), lower_(lower) {}
@@ -61,16 +62,11 @@ class Walker {
       if (lost_) return false;
       visited_.push_back(at_);
       executed_.push_back({at_, code_->end(), lower_ + (lowered_ ? kGuard : 0)});
-      if (code_->operation == Operation::nop || (guards && is_guard())) {
-        if (nops_ == 0) return false;
-        --nops_;
-        at_ = code_->end();
-      } else if (code_->flow == ReadFlow::jump && code_->target) {
-        at_ = *code_->target;
-        ++steps_;
-      } else {
-        return !lowered_;
-      }
+      const bool jumps = code_->flow == ReadFlow::jump && code_->target;
+      if (!jumps && code_->operation != Operation::nop && !(guards && is_guard())) return !lowered_;
+      if (nops_ == 0) return false;
+      --nops_;
+      at_ = jumps ? *code_->target : code_->end();
     }
     return false;
   }
@@ -429,7 +425,7 @@ class FunctionComparer {
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
-  std::size_t nops_;                 // that may still be passed
+  std::size_t nops_;                 // and jumps that may still be passed
   std::string why_;
   ComparedCode result_;
 };
