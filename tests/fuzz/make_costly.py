@@ -98,7 +98,7 @@ def many_shared_note_sections():
 
 
 def long_function_name():
-    elf = Costly(6000)
+    elf = Costly(3000)
     elf.symbols([elf.symbol(0, 0, 0, 0, 0), elf.symbol(1, elf.text.addr, elf.text.size, 0x12, 1)],
                 b"\0" + b"f" * NAME + b"\0")
     return elf.build()
