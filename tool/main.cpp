@@ -18,6 +18,7 @@
 #include "tool/command_line.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/options.hpp"
+#include "tool/write.hpp"
 
 namespace {
 
@@ -46,7 +47,7 @@ void hold_standard_streams() {
 
 // Not by fmt::print(), which throws where stderr cannot be written.
 int failed(const std::string& what) {
-  std::fputs(("reprobe: error: " + what + "\n").c_str(), stderr);
+  std::fputs(("reprobe: error: " + what + written_note() + "\n").c_str(), stderr);
   return kInternal;
 }
 

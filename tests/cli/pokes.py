@@ -535,7 +535,7 @@ row("plain", "three.semaphore", HUGE, rows={"three": dict(SEMAPHORE="{huge}")}, 
     findings=[counter_dangling("three", "{huge}",
                                "libbpf refuses the probe: the address is in no segment")])
 row("plain", "two.semaphore", 2, rows={"two": dict(SEMAPHORE="0x2")}, fix=REWROTE,
-    findings=[counter_dangling("two", "0x2", "it stands in the file's headers")])
+    findings=[counter_dangling("two", "0x2", "it stands in no section, and nobody may write there")])
 
 # The strings.
 def refused_by_perf(shown):
