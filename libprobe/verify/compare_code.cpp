@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -14,10 +15,11 @@
 namespace reprobe {
 namespace {
 
-// Far more than a stub holds, in jumps and in instructions that do something: a way that does not
-// come back by then is not proven.
+// Far more than a stub holds, in instructions that do something: a way that does not come back by
+// then is not proven.
 constexpr unsigned kMostSteps = 256;
-// Nops may stand in long rows, each of which is passed a few times.
+// Nops may stand in long rows with a sled every few bytes; each is passed a few times, as are the
+// jumps of the sleds.
 constexpr std::size_t kNopPasses = 16;
 
 constexpr std::int64_t kGuard = 128;
@@ -36,17 +38,17 @@ bool equals(ByteView bytes, std::span<const std::uint8_t> codes) {
 // (or their sleds) that they pass are kept.
 class Walker {
  public:
-  // `nops`: how many may still be passed in the function. `lower`: bytes by which the stack pointer
-  // is lower than in the original.
+  // `nops`: how many nops and jumps may still be passed in the function. `lower`: bytes by which
+  // the stack pointer is lower than in the original.
   Walker(const ElfFile& file, VirtAddr at, const SledOf& site_at, std::size_t& nops,
          std::int64_t lower = 0)
       : file_(file), site_at_(site_at), nops_(nops), at_(at), lower_(lower) {}
 
-  // To the next instruction that does something, or to `goal`. False: there is none.
-  bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
+  // To the next instruction that does something, or to where `arrived`. False: there is none.
+  bool settle(bool guards, const std::function<bool(VirtAddr)>& arrived = {}) {
     std::map<VirtAddr, std::size_t> passed;  // since the call: sites before each address
     while (steps_ < kMostSteps) {
-      if (at_ == goal) return !lowered_;
+      if (arrived && arrived(at_)) return !lowered_;
       const auto [first, fresh] = passed.emplace(at_, sites_.size());
       if (!fresh) {
         spins_from_ = first->second;
@@ -61,16 +63,11 @@ class Walker {
       if (lost_) return false;
       visited_.push_back(at_);
       executed_.push_back({at_, code_->end(), lower_ + (lowered_ ? kGuard : 0)});
-      if (code_->operation == Operation::nop || (guards && is_guard())) {
-        if (nops_ == 0) return false;
-        --nops_;
-        at_ = code_->end();
-      } else if (code_->flow == ReadFlow::jump && code_->target) {
-        at_ = *code_->target;
-        ++steps_;
-      } else {
-        return !lowered_;
-      }
+      const bool jumps = code_->flow == ReadFlow::jump && code_->target;
+      if (!jumps && code_->operation != Operation::nop && !(guards && is_guard())) return !lowered_;
+      if (nops_ == 0) return false;
+      --nops_;
+      at_ = jumps ? *code_->target : code_->end();
     }
     return false;
   }
@@ -172,7 +169,7 @@ class FunctionComparer {
       if (reaimed) reaimed_.push_back(code.address);
       const bool entered = is_target(code.address) && !reaimed;
       const bool known = !entered && (visited_.contains(code.address.value) || dead_[i]);
-      if (!inside && (known || walks(way_to(i)))) {
+      if (!inside && (known || meets_behind(way_to(i), code) || walks(way_to(i)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
         add_finding(code.address, inside ? "a target inside the instruction" : why_);
@@ -258,11 +255,12 @@ class FunctionComparer {
 
   // Where the way to the instruction begins: the nops before it, a site among them, have no other.
   // Not in filler that nothing reaches, which another sled may have. A longer way than a walk can
-  // take is not gone back to its start.
+  // take is not gone back to its start, and a row in which both ways came together before is
+  // taken from there.
   [[nodiscard]] VirtAddr way_to(std::size_t i) const {
     for (unsigned steps = 0; i != 0 && steps < kMostSteps; ++steps) {
       const bool nop_before = code_[i - 1].is_nop() && !dead_[i - 1];
-      if (is_target(code_[i].address) || !nop_before) break;
+      if (is_target(code_[i].address) || !nop_before || code_[i].address == met_) break;
       --i;
     }
     return code_[i].address;
@@ -276,6 +274,28 @@ class FunctionComparer {
     return kinds(at) == kTargetBranch && branches.first != branches.second &&
            std::all_of(branches.first, branches.second,
                        [&](const auto& branch) { return !same_bytes(*branch.second); });
+  }
+
+  [[nodiscard]] bool is_unchanged(VirtAddr at) const {
+    const auto code = std::ranges::lower_bound(code_, at, {}, &ReadCode::address);
+    return code != code_.end() && code->address == at && same_bytes(*code);
+  }
+
+  // Both ways from the address, over nothing but nops, come together behind the changed code, still
+  // in the row of nops: a row with many sleds is not walked to its end for each of them.
+  bool meets_behind(VirtAddr start, const ReadCode& changed) {
+    Walker now(after_, start, sled_of_, nops_);
+    const auto behind = [&](VirtAddr at) { return at > changed.address && is_unchanged(at); };
+    if (!now.settle(true, behind) || !behind(now.at())) return false;
+    Walker old(before_, start, site_of_, nops_);
+    if (!old.settle(false, [&](VirtAddr at) { return at == now.at(); }) || old.at() != now.at() ||
+        std::ranges::find(old.visited(), changed.address) == old.visited().end()) {
+      return false;
+    }
+    keep_step(old, now);
+    if (!keep(old, now)) return false;
+    met_ = now.at();
+    return true;
   }
 
   // Both ways from the address do the same, and so do the branches that part on the way.
@@ -383,7 +403,8 @@ class FunctionComparer {
     if (!same_but_target(old, old_bytes, code, now.bytes())) return false;
     if (old.flow == ReadFlow::call && old.target != code.target) {
       Walker stub(after_, *code.target, sled_of_, nops_, kReturnAddress);
-      const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
+      const bool arrives = stub.settle(true, [&](VirtAddr at) { return at == *old.target; }) &&
+                           stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
       keep_passed(stub);
@@ -429,7 +450,8 @@ class FunctionComparer {
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
-  std::size_t nops_;                 // that may still be passed
+  std::size_t nops_;                 // and jumps that may still be passed
+  std::optional<VirtAddr> met_;      // where both ways came together last, in a row of nops
   std::string why_;
   ComparedCode result_;
 };
