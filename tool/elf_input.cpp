@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "libprobe/elf/open_file.hpp"
+
 namespace reprobe {
 namespace {
 
@@ -17,15 +19,23 @@ bool is_about_sections(const ReadProblem& problem) {
   return std::ranges::find(kFields, problem.where) != kFields.end();
 }
 
-}  // namespace
-
-Result<std::shared_ptr<const ByteSource>> map_input(const std::string& path) {
-  auto source = map_file(path);
+Result<std::shared_ptr<const ByteSource>> with_hint(
+    Result<std::shared_ptr<const ByteSource>> source, const std::string& path) {
   std::error_code failure;
   if (!source && std::filesystem::is_directory(path, failure)) {
     source.error().hint = "reprobe audit walks folders";
   }
   return source;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const ByteSource>> map_input(const std::string& path) {
+  return with_hint(map_file(path), path);
+}
+
+Result<std::shared_ptr<const ByteSource>> open_input(const std::string& path) {
+  return with_hint(open_file(path), path);
 }
 
 Result<ElfFile> open_elf(std::shared_ptr<const ByteSource> source) {

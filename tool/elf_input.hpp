@@ -13,6 +13,9 @@ namespace reprobe {
 // map_file() for a file that was named on the command line.
 [[nodiscard]] Result<std::shared_ptr<const ByteSource>> map_input(const std::string& path);
 
+// open_file() likewise: for one of many files, most of which have no probes.
+[[nodiscard]] Result<std::shared_ptr<const ByteSource>> open_input(const std::string& path);
+
 // ElfFile::open(), which reads what it can of a damaged file. But probes are found by their
 // section's name: where the sections of the file or their names cannot be read at all, "no probes"
 // would be a guess, and this is an error (unreadable).
