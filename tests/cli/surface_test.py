@@ -21,7 +21,7 @@ ROOT = os.geteuid() == 0
 GOOD, DEAD = golden(), golden(dead=True)
 write("good", GOOD.data, 0o755)
 write("dead", DEAD.data, 0o755)
-COMMANDS = ["list", "audit", "fix", "diff", "sled", "guards", "relativize", "verify"]
+COMMANDS = ["list", "audit", "fix", "diff", "check", "sled", "guards", "relativize", "verify"]
 
 # --- Help, usage, version -------------------------------------------------------------------------
 
@@ -34,6 +34,7 @@ OPTIONS = {
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
             "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
+    "check": [*[o for o in OUTPUT if o != "-p,--probe"], "--root", "--consumer", "SCRIPT", "FILE"],
     "sled": [*OUTPUT, *IN_PLACE, "--kind", "--guard", "--allow-fork", "--debuggable",
              "--undo", "--second-opinion"],
     "guards": [*OUTPUT, *IN_PLACE, "--to", "--with", "--allow-exported", "--second-opinion"],
