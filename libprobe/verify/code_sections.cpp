@@ -100,6 +100,8 @@ class SectionComparer {
         report(old, "the base is misplaced");
     } else if (old.allocated()) {
       if (!has_moved(old, now)) report(old, "a loaded section has another place");
+    } else if (have_shrunk(old, now)) {
+      return;
     } else if (old.addr != now.addr || !may_grow(old) || now.size <= old.size ||
                !behind_old_file(now)) {
       report(old, "has another place or size");
@@ -115,6 +117,16 @@ class SectionComparer {
   [[nodiscard]] bool may_grow(const Section& old) const {
     return old.index == before_.header().shstrndx || strings_.contains(old.index) ||
            old.type == SHT_SYMTAB || holds_notes(old) || old.name == kDebugFrame;
+  }
+
+  // Notes whose arguments became shorter stay where they were, with nothing behind them.
+  [[nodiscard]] bool have_shrunk(const Section& old, const Section& now) const {
+    if (!holds_notes(old) || old.addr != now.addr || old.offset != now.offset) return false;
+    if (now.size > old.size) return false;
+    const FileOffset rest{old.offset.value + now.size.value};
+    const auto bytes =
+        after_.source().slice(rest, Size{old.size.value - now.size.value}, "room of the notes");
+    return bytes && std::ranges::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; });
   }
 
   [[nodiscard]] bool behind_old_file(const Section& now) const {

@@ -21,10 +21,10 @@ bool equals(ByteView bytes, std::span<const std::uint8_t> codes) {
 
 }  // namespace
 
-bool CodeWalker::settle(bool guards, std::optional<VirtAddr> goal) {
+bool CodeWalker::settle(bool guards, const std::function<bool(VirtAddr)>& arrived) {
   std::map<VirtAddr, std::size_t> passed;  // since the call: sites before each address
   while (steps_ < kMostWalkSteps) {
-    if (at_ == goal) return !lowered_;
+    if (arrived && arrived(at_)) return !lowered_;
     const auto [first, fresh] = passed.emplace(at_, sites_.size());
     if (!fresh) {
       spins_from_ = first->second;
@@ -40,16 +40,11 @@ bool CodeWalker::settle(bool guards, std::optional<VirtAddr> goal) {
     visited_.push_back(at_);
     const bool nop = code_->operation == Operation::nop;
     executed_.push_back({at_, code_->end(), lower_ + (lowered_ ? kGuard : 0), nop});
-    if (nop || (guards && is_guard())) {
-      if (nops_ == 0) return false;
-      --nops_;
-      at_ = code_->end();
-    } else if (code_->flow == ReadFlow::jump && code_->target) {
-      at_ = *code_->target;
-      ++steps_;
-    } else {
-      return !lowered_;
-    }
+    const bool jumps = code_->flow == ReadFlow::jump && code_->target;
+    if (!jumps && !nop && !(guards && is_guard())) return !lowered_;
+    if (nops_ == 0) return false;
+    --nops_;
+    at_ = jumps ? *code_->target : code_->end();
   }
   return false;
 }

@@ -13,8 +13,8 @@
 
 namespace reprobe {
 
-// Far more than a stub holds, in jumps and in instructions that do something: a way that does not
-// come back by then is not proven.
+// Far more than a stub holds, in instructions that do something: a way that does not come back by
+// then is not proven.
 inline constexpr unsigned kMostWalkSteps = 256;
 
 // The site (by its address in the original) whose note names this address.
@@ -31,15 +31,16 @@ struct Executed {
 // The sites (or their sleds) that it passes are kept.
 class CodeWalker {
  public:
-  // `nops`: how many may still be passed in the function. `lower`: bytes by which the stack pointer
-  // is lower than in the original.
+  // `nops`: how many nops and jumps may still be passed in the function. `lower`: bytes by which
+  // the stack pointer is lower than in the original.
   CodeWalker(const ElfFile& file, VirtAddr at, const SledOf& site_at, std::size_t& nops,
              std::int64_t lower = 0)
       : file_(file), site_at_(site_at), nops_(nops), at_(at), lower_(lower) {}
 
-  // To the next instruction that does something, or to `goal`. False: there is none. `guards`: two
-  // instructions that lower and raise the stack pointer around nops do nothing, either.
-  bool settle(bool guards, std::optional<VirtAddr> goal = {});
+  // To the next instruction that does something, or to where `arrived`. False: there is none.
+  // `guards`: two instructions that lower and raise the stack pointer around nops do nothing,
+  // either.
+  bool settle(bool guards, const std::function<bool(VirtAddr)>& arrived = {});
   void next() { skip(code_->size); }
   void skip(Size size) {
     at_.value += size.value;

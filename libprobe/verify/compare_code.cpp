@@ -15,7 +15,8 @@
 namespace reprobe {
 namespace {
 
-// Nops may stand in long rows, each of which is passed a few times.
+// Nops may stand in long rows with a sled every few bytes; each is passed a few times, as are the
+// jumps of the sleds.
 constexpr std::size_t kNopPasses = 16;
 
 constexpr Size kJumpSize{5};  // jmp rel32
@@ -58,7 +59,7 @@ class FunctionComparer {
       if (reaimed) reaimed_.push_back(code.address);
       const bool entered = is_target(code.address) && !reaimed;
       const bool known = !entered && (visited_.contains(code.address.value) || dead_[i]);
-      if (!inside && (known || walks(way_to(i)))) {
+      if (!inside && (known || meets_behind(way_to(i), code) || walks(way_to(i)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
         add_finding(code.address, inside ? "a target inside the instruction" : why_);
@@ -171,11 +172,12 @@ class FunctionComparer {
 
   // Where the way to the instruction begins: the nops before it, a site among them, have no other.
   // Not in filler that nothing reaches, which another sled may have. A longer way than a walk can
-  // take is not gone back to its start.
+  // take is not gone back to its start, and a row in which both ways came together before is
+  // taken from there.
   [[nodiscard]] VirtAddr way_to(std::size_t i) const {
     for (unsigned steps = 0; i != 0 && steps < kMostWalkSteps; ++steps) {
       const bool nop_before = code_[i - 1].is_nop() && !dead_[i - 1];
-      if (is_target(code_[i].address) || !nop_before) break;
+      if (is_target(code_[i].address) || !nop_before || code_[i].address == met_) break;
       --i;
     }
     return code_[i].address;
@@ -189,6 +191,28 @@ class FunctionComparer {
     return kinds(at) == kTargetBranch && branches.first != branches.second &&
            std::all_of(branches.first, branches.second,
                        [&](const auto& branch) { return !same_bytes(*branch.second); });
+  }
+
+  [[nodiscard]] bool is_unchanged(VirtAddr at) const {
+    const auto code = std::ranges::lower_bound(code_, at, {}, &ReadCode::address);
+    return code != code_.end() && code->address == at && same_bytes(*code);
+  }
+
+  // Both ways from the address, over nothing but nops, come together behind the changed code, still
+  // in the row of nops: a row with many sleds is not walked to its end for each of them.
+  bool meets_behind(VirtAddr start, const ReadCode& changed) {
+    CodeWalker now(after_, start, sled_of_, nops_);
+    const auto behind = [&](VirtAddr at) { return at > changed.address && is_unchanged(at); };
+    if (!now.settle(true, behind) || !behind(now.at())) return false;
+    CodeWalker old(before_, start, site_of_, nops_);
+    if (!old.settle(false, [&](VirtAddr at) { return at == now.at(); }) || old.at() != now.at() ||
+        std::ranges::find(old.visited(), changed.address) == old.visited().end()) {
+      return false;
+    }
+    keep_step(old, now);
+    if (!keep(old, now)) return false;
+    met_ = now.at();
+    return true;
   }
 
   // Both ways from the address do the same, and so do the branches that part on the way.
@@ -294,7 +318,8 @@ class FunctionComparer {
     if (!same_but_target(old, old_bytes, code, now.bytes())) return false;
     if (old.flow == ReadFlow::call && old.target != code.target) {
       CodeWalker stub(after_, *code.target, sled_of_, nops_, kReturnAddress);
-      const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
+      const bool arrives = stub.settle(true, [&](VirtAddr at) { return at == *old.target; }) &&
+                           stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
       keep_passed(stub);
@@ -340,7 +365,8 @@ class FunctionComparer {
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
-  std::size_t nops_;                 // that may still be passed
+  std::size_t nops_;                 // and jumps that may still be passed
+  std::optional<VirtAddr> met_;      // where both ways came together last, in a row of nops
   std::string why_;
   ComparedCode result_;
 };

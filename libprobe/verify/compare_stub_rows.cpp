@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -36,14 +37,16 @@ class StubRowComparer {
         stubs_(stubs),
         old_(old),
         now_(now),
+        stands_(stands),
         old_frames_(before, old.entries),
         new_frames_(after, now.entries),
         out_(out) {
-    collect(stands);
+    collect();
   }
 
   // As unwinders find it at run time.
   void compare_loaded() {
+    compare_ways();
     compare_rows([this](VirtAddr at) { return new_frames_.find(at); });
     compare_entries();
   }
@@ -90,8 +93,8 @@ class StubRowComparer {
     return in_range(at.value, stubs_.addr.value, stubs_.size.value);
   }
 
-  void collect(std::span<const StandsFor> stands) {
-    for (const StandsFor& step : stands) {
+  void collect() {
+    for (const StandsFor& step : stands_) {
       for (const Executed& code : step.now) {
         if (in_stubs(code.begin)) code_.push_back({code, &step});
       }
@@ -102,6 +105,35 @@ class StubRowComparer {
       if (ranges_.empty() || ranges_.back().end < begin) ranges_.push_back({begin, end});
       ranges_.back().end = std::max(ranges_.back().end, end);
     }
+  }
+
+  // What leads to the stubs from the original's code, a jump in filler among it: its row is that of
+  // the place that execution comes from, wherever the way goes.
+  void compare_ways() {
+    std::map<VirtAddr, bool> proven;
+    for (const StandsFor& step : stands_) {
+      for (const Executed& code : step.now) {
+        if (in_stubs(code.begin) || is_unchanged(code)) continue;
+        bool& done = proven.try_emplace(code.begin, false).first->second;
+        done = done || std::ranges::any_of(step.old, [&](VirtAddr old) {
+                 return row_of(old_frames_, old) == row_of(new_frames_, code.begin);
+               });
+      }
+    }
+    for (const auto& [at, done] : proven) {
+      if (!done) return differs(at, "the way to a stub has another row than where it begins");
+    }
+  }
+
+  [[nodiscard]] bool is_unchanged(const Executed& code) const {
+    const Size size{code.end.value - code.begin.value};
+    return std::ranges::equal(before_.bytes_at(code.begin, size),
+                              after_.bytes_at(code.begin, size));
+  }
+
+  static std::optional<CfiRow> row_of(FrameLookup& frames, VirtAddr at) {
+    const FoundFrame* frame = frames.find(at);
+    return frame == nullptr ? std::nullopt : std::optional(frame->rows.at(at));
   }
 
   // At any place of the original where the registers are the same.
@@ -196,6 +228,7 @@ class StubRowComparer {
   const Section& stubs_;
   const UnwindIndex& old_;
   const UnwindIndex& now_;
+  std::span<const StandsFor> stands_;
   FrameLookup old_frames_, new_frames_;
   std::vector<StubCode> code_;  // ascending
   std::vector<Range> ranges_;   // what it covers, as addresses

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "libprobe/verify/verify_finding.hpp"
+#include "libprobe/verify/x86_reading.hpp"
 
 namespace reprobe {
 namespace {
@@ -46,7 +48,9 @@ class NopComparer {
       const Size size{code.end.value - code.begin.value};
       const std::string_view nop = as_text(after_.bytes_at(code.begin, size));
       const auto is_same = [&](VirtAddr at) { return as_text(before_.bytes_at(at, size)) == nop; };
-      if (is_same(code.begin) || is_in_sled(code.begin) || fills(code.begin, nop)) continue;
+      if (is_same(code.begin) || is_in_sled(code.begin) || fills(step, code.begin, nop)) {
+        continue;
+      }
       // Those of the original are passed in its order.
       old = std::find_if(old, step.old_nops.end(), is_same);
       if (old == step.old_nops.end()) return code.begin;
@@ -66,18 +70,25 @@ class NopComparer {
     return true;
   }
 
-  // Where the nops of the original had more bytes than the sled.
-  bool fills(VirtAddr at, std::string_view nop) {
+  // Behind a sled, where the nops of the original had more bytes, and in place of an instruction of
+  // the original that is executed in a stub, further on.
+  bool fills(const StandsFor& step, VirtAddr at, std::string_view nop) {
     const bool known = nop.size() <= kFillers.size() && kFillers[nop.size() - 1] == nop;
-    if (at != filled_to_ || !known) return false;
+    if (!known || (at != filled_to_ && !replaces(step, at, nop.size()))) return false;
     filled_to_ = VirtAddr{at.value + nop.size()};
     return true;
+  }
+
+  bool replaces(const StandsFor& step, VirtAddr at, std::size_t size) const {
+    if (std::ranges::find(step.old, at) == step.old.end()) return false;
+    const auto code = read_x86(before_, at);
+    return code && size == std::min<std::uint64_t>(code->size.value, kFillers.size());
   }
 
   const ElfFile& before_;
   const ElfFile& after_;
   const std::set<VirtAddr>& sleds_;
-  std::optional<VirtAddr> filled_to_;  // the end of the last sled and its filler
+  std::optional<VirtAddr> filled_to_;  // the end of the last sled, or filler
 };
 
 }  // namespace

@@ -121,6 +121,7 @@ class SledMaker {
     rules.unwinds = [this](const StubPlan& stub) {
       return unwind_.check(stub_pieces(stub, options_.kind)).has_value();
     };
+    rules.same_row = [this](VirtAddr a, VirtAddr b) { return unwind_.same_row(a, b); };
     return rules;
   }
 
