@@ -390,6 +390,43 @@ for forgery, (program, commands, forge) in UNNOTICED.items():
         verified = t.run("verify", program, "forged", "--command", what, "--second-opinion=never")
         t.check(f"{what} of {program}: {forgery}: refused", verified.code == 1, verified.text())
 
+# --- Relocations as bionic's dynamic linker has them ---------------------------------------------
+
+def sleb128(value):
+    out = bytearray()
+    while True:
+        byte, value = value & 0x7f, value >> 7
+        last = value == (-1 if byte & 0x40 else 0)
+        out.append(byte | (0 if last else 0x80))
+        if last:
+            return bytes(out)
+
+
+def pack_relocations(elf, place):
+    """One group of one relocation instead of DT_RELA's table."""
+    dynamic = elf.section(".dynamic")
+    tags = {7: 0x60000011, 8: 0x60000012}
+    for at in range(dynamic["offset"], dynamic["offset"] + dynamic["size"], 16):
+        tag, = struct.unpack_from("<Q", elf.data, at)
+        struct.pack_into("<Q", elf.data, at, tags.get(tag, tag))
+    table = elf.section(".rela.dyn")
+    packed = b"APS2" + b"".join(map(sleb128, (1, 0, 1, 8, place, 8, 0)))
+    elf.data[table["offset"]:table["offset"] + len(packed)] = packed
+
+
+t.run("sled", "app", "-o", "true")
+site = next(at for at in range(symbol("app", "work"), symbol("app", "work") + 64)
+            if read("app")[Elf("app").offset(at)] != read("true")[Elf("app").offset(at)])
+for where, written in ((site, True), (Elf("app").section(".data")["addr"], False)):
+    for name in ("app", "true"):
+        elf = Elf(name)
+        pack_relocations(elf, where)
+        write(name + ".packed", elf.data)
+    verified = t.run("verify", "app.packed", "true.packed", "--second-opinion=never")
+    t.check(f"a packed relocation of {where:#x}",
+            (f"writes at {where:#x}" in verified.out) == written and
+            "packed relocations" not in verified.out, verified.text())
+
 # What was asked decides, not what the result looks like.
 for what, command in COMMANDS.items():
     t.run(*command, "app", "-o", "true")
