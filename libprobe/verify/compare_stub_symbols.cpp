@@ -47,6 +47,7 @@ class MovedTable {
     if (!a || !b || b->size() <= a->size()) return "cannot be read, or have not grown";
     added_ = b->size() - a->size();
     if (now_.type != SHT_SYMTAB || now_.link != old_.link || now_.flags != old_.flags ||
+        now_.size.value != old_.size.value + added_ * old_.entsize.value ||
         now_.info != old_.info + added_ || old_.info > a->size()) {
       return "have a header that does not fit them";
     }
