@@ -105,6 +105,9 @@ void compare_unexecuted(const ElfFile& before, const ElfFile& after, const Prove
   if (!bytes || !end || bytes->size() != stubs->size.value) {
     return report(stubs->addr.value, "cannot be read");
   }
+  if (std::ranges::find(passed, *end, &Range::end) == passed.end()) {
+    return report(*end, "in the stubs is not where the last of them ends");
+  }
   const auto is_filler = [&](std::uint64_t at) {
     return (*bytes)[static_cast<std::size_t>(at - stubs->addr.value)] == kTrap;
   };

@@ -77,15 +77,15 @@ class NopComparer {
   // the original that is executed in a stub, further on.
   bool fills(VirtAddr at, std::string_view nop) {
     const bool known = nop.size() <= kFillers.size() && kFillers[nop.size() - 1] == nop;
-    if (!known || (at != filled_to_ && !replaces(at, nop.size()))) return false;
+    if (!known || !has_room(at, nop.size())) return false;
     filled_to_ = VirtAddr{at.value + nop.size()};
     return true;
   }
 
-  [[nodiscard]] bool replaces(VirtAddr at, std::size_t size) const {
-    if (!old_.contains(at)) return false;
-    const auto code = read_x86(before_, at);
-    return code && size == std::min<std::uint64_t>(code->size.value, kFillers.size());
+  [[nodiscard]] bool has_room(VirtAddr at, std::size_t size) const {
+    const auto code = old_.contains(at) ? read_x86(before_, at) : std::nullopt;
+    if (code && size == std::min<std::uint64_t>(code->size.value, kFillers.size())) return true;
+    return at == filled_to_ && (!code || code->operation == Operation::nop);
   }
 
   const ElfFile& before_;
