@@ -1,11 +1,13 @@
 #include "libprobe/rewrite/commit.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "libprobe/elf/same_bytes.hpp"
 #include "libprobe/rewrite/commit_attributes.hpp"
 #include "libprobe/rewrite/commit_inode.hpp"
 #include "libprobe/rewrite/commit_place.hpp"
@@ -14,8 +16,7 @@
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;
-constexpr std::uint64_t kMaxKernelCopy = std::uint64_t{1} << 30;  // the result is a ssize_t
+constexpr std::uint64_t kChunk = std::uint64_t{4} << 20;
 
 tl::unexpected<Error> changed_meanwhile(const CommitPlace& place) {
   return fail(ErrorCode::refused, "",
@@ -29,15 +30,15 @@ class Writer {
   Writer(const CommitPlace& place, const ByteSource& input, int output)
       : place_(place), input_(input), output_(output) {}
 
-  Result<void> copy_input() const;
+  Result<void> copy_input();
   Result<void> write(std::uint64_t offset, ByteView bytes) const;
   Result<void> set_size(std::uint64_t size) const;
   Result<void> flush() const;
 
  private:
-  Result<void> copy_range(std::uint64_t start, std::uint64_t end) const;
-  std::uint64_t copy_in_kernel(std::uint64_t start, std::uint64_t end) const;
-  Result<void> compare(std::uint64_t offset, ByteView expected) const;
+  Result<void> copy_range(std::uint64_t start, std::uint64_t end);
+  std::size_t copy_in_kernel(std::uint64_t start, std::size_t length) const;
+  Result<void> compare(std::uint64_t offset, ByteView expected);
   tl::unexpected<Error> error(int number) const {
     return os_error(ErrorCode::io, "cannot write", place_.output_path(), number);
   }
@@ -45,10 +46,11 @@ class Writer {
   const CommitPlace& place_;
   const ByteSource& input_;
   int output_;
+  Bytes copied_;  // of one chunk, read again
 };
 
 // Copies what the file has data for: a sparse file stays sparse.
-Result<void> Writer::copy_input() const {
+Result<void> Writer::copy_input() {
   const std::uint64_t size = input_.size();
   if (auto sized = set_size(size); !sized) return sized;
   for (std::uint64_t at = 0; at < size;) {
@@ -65,45 +67,49 @@ Result<void> Writer::copy_input() const {
   return {};
 }
 
-// In the kernel where it can (which shares the blocks on btrfs and XFS), else from the source.
 // Either way the result is compared with the source, from which the plan was made: a file that
 // changed after it was mapped, or a bad copy, does not get through.
-Result<void> Writer::copy_range(std::uint64_t start, std::uint64_t end) const {
-  const std::uint64_t copied_to = copy_in_kernel(start, end);
+Result<void> Writer::copy_range(std::uint64_t start, std::uint64_t end) {
   for (std::uint64_t from = start; from < end; from += kChunk) {
     const auto length = static_cast<std::size_t>(std::min(kChunk, end - from));
     const auto bytes = input_.slice(FileOffset{from}, Size{length}, "the file");
     if (!bytes) return tl::unexpected(bytes.error());
-    const auto copied = static_cast<std::size_t>(std::clamp(copied_to, from, from + length) - from);
+    const std::size_t copied = copy_in_kernel(from, length);
     if (auto same = compare(from, bytes->first(copied)); !same) return same;
     if (auto done = write(from + copied, bytes->subspan(copied)); !done) return done;
+    // The disk begins while the rest is copied and the result is checked; flush() waits.
+    static_cast<void>(::sync_file_range(output_, static_cast<off_t>(from),
+                                        static_cast<off_t>(length), SYNC_FILE_RANGE_WRITE));
   }
   return {};
 }
 
-// Gives the end of what was copied; an error is left to the writing that follows to report.
-std::uint64_t Writer::copy_in_kernel(std::uint64_t start, std::uint64_t end) const {
+// In the kernel where it can (which shares the blocks on btrfs and XFS). Gives how much was copied;
+// an error is left to the writing that follows to report.
+std::size_t Writer::copy_in_kernel(std::uint64_t start, std::size_t length) const {
   auto from = static_cast<off_t>(start);
   auto to = from;
-  while (static_cast<std::uint64_t>(to) < end) {
-    const auto left =
-        static_cast<std::size_t>(std::min(kMaxKernelCopy, end - static_cast<std::uint64_t>(to)));
+  std::size_t left = length;
+  while (left != 0) {
     const ssize_t copied = ::copy_file_range(place_.input.get(), &from, output_, &to, left, 0);
     if (copied <= 0) break;
+    left -= static_cast<std::size_t>(copied);
   }
-  return static_cast<std::uint64_t>(to);
+  return length - left;
 }
 
-Result<void> Writer::compare(std::uint64_t offset, ByteView expected) const {
-  Bytes written(expected.size());
-  for (std::size_t done = 0; done < written.size();) {
-    const ssize_t size = ::pread(output_, written.data() + done, written.size() - done,
+Result<void> Writer::compare(std::uint64_t offset, ByteView expected) {
+  copied_.resize(std::max(copied_.size(), expected.size()));
+  for (std::size_t done = 0; done < expected.size();) {
+    const ssize_t size = ::pread(output_, copied_.data() + done, expected.size() - done,
                                  static_cast<off_t>(offset + done));
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return error(size < 0 ? errno : EIO);
     done += static_cast<std::size_t>(size);
   }
-  if (!std::ranges::equal(written, expected)) return changed_meanwhile(place_);
+  if (!same_bytes(ByteView(copied_).first(expected.size()), expected)) {
+    return changed_meanwhile(place_);
+  }
   return {};
 }
 
@@ -136,7 +142,7 @@ Result<void> Writer::flush() const {
 Result<void> write_output(const Plan& plan, const CommitPlace& place, const ByteSource& input,
                           Size last, int output) {
   const auto size = checked_add(input.size(), plan.appended().size());
-  const Writer writer(place, input, output);
+  Writer writer(place, input, output);
   if (!size || *size > static_cast<std::uint64_t>(std::numeric_limits<off_t>::max())) {
     return os_error(ErrorCode::io, "cannot write", place.output_path(), EFBIG);
   }
@@ -196,10 +202,10 @@ Result<void> commit(const Plan& plan, const ByteSource& input, const CommitOptio
       !carried) {
     return carried;
   }
-  if (auto flushed = Writer(*place, input, temp->fd()).flush(); !flushed) return flushed;
   if (check) {
     if (auto checked = check(temp->path()); !checked) return checked;
   }
+  if (auto flushed = Writer(*place, input, temp->fd()).flush(); !flushed) return flushed;
 
   if (signals.interrupted())
     return os_error(ErrorCode::io, "did not write", place->output_path(), EINTR);
