@@ -15,6 +15,7 @@
 #include <string>
 #include <system_error>
 
+#include "tool/check_script.hpp"
 #include "tool/command_line.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/options.hpp"
@@ -96,6 +97,7 @@ int run(int argc, char** argv) {
   RelativizeCommandOptions relativize;
   VerifyOptions verify;
   DiffOptions diff;
+  CheckScriptOptions check;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
@@ -104,6 +106,7 @@ int run(int argc, char** argv) {
   add_relativize(app, relativize);
   add_verify(app, verify);
   add_diff(app, diff);
+  add_check(app, check);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -116,6 +119,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("guards")) return run_guards(guards);
   if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
+  if (app.got_subcommand("check")) return run_check_script(check);
   return run_verify(verify);
 }
 
