@@ -6,6 +6,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/reprobe")
 
 install(TARGETS reprobe EXPORT reprobe-targets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+reprobe_install_linker_names()
 install(EXPORT reprobe-targets NAMESPACE reprobe:: DESTINATION "${package_dir}")
 
 configure_package_config_file(
