@@ -35,6 +35,7 @@ constexpr std::string_view kCompilerName = "reprobe-cc";
 // that section, which nothing refers to; a symbol named by -u is kept with its section.
 constexpr const char* kBaseSymbol = "_.stapsdt.base";
 constexpr const char* kBaseSection = ".stapsdt.base";
+constexpr const char* kCounterSection = ".probes";
 
 std::string text_of(const char* variable) {
   const char* value = std::getenv(variable);
@@ -116,13 +117,23 @@ bool is_linked_file(const std::string& path) {
   return file && (file->header().type == ET_EXEC || file->header().type == ET_DYN);
 }
 
+// What lld and mold need to keep the probes whole, for objects that have some. A counter on a page
+// that becomes read-only is one that no tracer can raise.
+void add_for_probes(const std::string& linker, const LinkArguments& link,
+                    std::vector<std::string>& words) {
+  if (link.relocatable || !drops_base(linker)) return;
+  if (link.gc_sections && any_object_has(link.inputs, kBaseSection)) {
+    words.insert(words.end(), {"-u", kBaseSymbol});
+  }
+  if (!link.separates && any_object_has(link.inputs, kCounterSection)) {
+    words.insert(words.end(), {"-z", "separate-loadable-segments"});
+  }
+}
+
 int link_with_steps(const std::string& linker, std::vector<std::string> words,
                     const std::vector<LinkStep>& steps) {
   const LinkArguments link = read_link_arguments(words);
-  if (link.gc_sections && !link.relocatable && drops_base(linker) &&
-      any_object_has(link.inputs, kBaseSection)) {
-    words.insert(words.end(), {"-u", kBaseSymbol});
-  }
+  add_for_probes(linker, link, words);
   const Written before = Written::of(link.output);
   const auto end = run_linker(linker, words);
   if (!end) return say_error(end.error());

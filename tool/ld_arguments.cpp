@@ -146,6 +146,10 @@ class LinkReader {
 
   void read_word(const std::string& word) {
     if (read_switch(word)) return;
+    if (const auto keyword = value_of_letter(word, 'z')) {
+      arguments_.separates |= keyword->find("separate-") != std::string::npos;
+      return;
+    }
     // Their values are options of another program, and may look like the linker's.
     if (value_of(word, "mllvm") || value_of(word, "plugin-opt")) return;
     // No other long option of any linker begins with "--outp".

@@ -14,6 +14,7 @@ struct LinkArguments {
   std::vector<std::string> inputs;
   bool gc_sections{};
   bool relocatable{};  // -r
+  bool separates{};    // -z says how segments share pages
   bool incremental{};  // gold's: the output describes itself, for the next link
 };
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "libprobe/audit/read_probes.hpp"
 #include "tool/elf_input.hpp"
@@ -44,25 +45,28 @@ std::vector<std::string> step_texts(const std::string& text) {
   return result;
 }
 
-// What a step prints on stdout, kept back: the output of a link is the linker's. Nothing is lost
-// where no such file can be made; then it goes to stderr at once.
+// What a step prints, kept back: the output of a link is the linker's. Nothing is lost where no
+// such file can be made; then all goes to stderr at once.
 class HeldOutput {
  public:
-  HeldOutput() : stdout_(dup(STDOUT_FILENO)), held_(memfd_create("reprobe", MFD_CLOEXEC)) {
+  HeldOutput()
+      : stdout_(dup(STDOUT_FILENO)),
+        stderr_(dup(STDERR_FILENO)),
+        held_(memfd_create("reprobe", MFD_CLOEXEC)) {
     std::fflush(stdout);
     dup2(held_ >= 0 ? held_ : STDERR_FILENO, STDOUT_FILENO);
+    if (held_ >= 0) dup2(held_, STDERR_FILENO);
   }
   HeldOutput(const HeldOutput&) = delete;
   HeldOutput& operator=(const HeldOutput&) = delete;
   ~HeldOutput() {
-    std::fflush(stdout);
-    if (stdout_ >= 0) dup2(stdout_, STDOUT_FILENO);
-    if (stdout_ >= 0) close(stdout_);
+    give_back();
     if (held_ >= 0) close(held_);
   }
 
-  void show() const {
-    std::fflush(stdout);
+  // From here on the streams are the process's again; what was held goes to stderr.
+  void show() {
+    give_back();
     if (held_ < 0) return;
     lseek(held_, 0, SEEK_SET);
     std::array<char, 65536> buffer;
@@ -72,7 +76,19 @@ class HeldOutput {
   }
 
  private:
+  void give_back() {
+    std::fflush(stdout);
+    for (auto& [saved, stream] : {std::pair<int&, int>(stdout_, STDOUT_FILENO),
+                                  std::pair<int&, int>(stderr_, STDERR_FILENO)}) {
+      if (saved < 0) continue;
+      dup2(saved, stream);
+      close(saved);
+      saved = -1;
+    }
+  }
+
   int stdout_;
+  int stderr_;
   int held_;
 };
 
@@ -90,7 +106,6 @@ std::vector<std::string> command_line(const LinkStep& step, const std::string& f
   if (step.front() == "audit") {
     if (!has_option(step, "--fail-on")) words.emplace_back("--fail-on=error");
   } else {
-    if (!has_option(step, "-v") && !has_option(step, "--verbose")) words.emplace_back("--quiet");
     if (!has_option(step, "--second-opinion")) words.emplace_back("--second-opinion=never");
   }
   words.push_back(file.starts_with('-') ? "./" + file : file);
@@ -101,10 +116,10 @@ std::vector<std::string> command_line(const LinkStep& step, const std::string& f
   return words;
 }
 
-int run_step(const std::vector<std::string>& words) {
-  const HeldOutput held;
+int run_step(const std::vector<std::string>& words, bool verbose) {
+  HeldOutput held;
   const int code = run_command_line(words);
-  if (code != kDone) held.show();
+  if (code != kDone || verbose) held.show();
   return code;
 }
 
@@ -146,7 +161,8 @@ int run_steps(const std::vector<LinkStep>& steps, const std::string& file,
     if (!judges && no_probes) continue;
     const bool use_objects = judges && as_linked && !no_probes;
     const int code =
-        run_step(command_line(step, file, use_objects ? objects : std::vector<std::string>{}));
+        run_step(command_line(step, file, use_objects ? objects : std::vector<std::string>{}),
+                 has_option(step, "-v") || has_option(step, "--verbose"));
     if (code == kDone) continue;
     terminal.error(file,
                    Error{ErrorCode::refused, "",
