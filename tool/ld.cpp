@@ -15,7 +15,6 @@
 
 #include "libprobe/elf/constants.hpp"
 #include "libprobe/elf/file.hpp"
-#include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/ld_arguments.hpp"
 #include "tool/ld_linker.hpp"

@@ -10,7 +10,6 @@
 #include "libprobe/elf/constants.hpp"
 #include "libprobe/elf/file.hpp"
 #include "tool/archive.hpp"
-#include "tool/elf_input.hpp"
 #include "tool/thin_archive.hpp"
 
 namespace reprobe {
@@ -227,7 +226,7 @@ bool is_made_anew(const ElfFile& object) {
 bool is_object_or_archive(const std::string& path) {
   std::error_code failure;
   if (!std::filesystem::is_regular_file(path, failure)) return false;
-  const auto source = map_input(path);
+  const auto source = map_file(path);
   if (!source) return false;
   const Size head_size{std::min(kHeadSize, (*source)->size())};
   const auto head = (*source)->slice(FileOffset{0}, head_size, "the first bytes");
@@ -253,7 +252,7 @@ bool any_object_has(const std::vector<std::string>& inputs, const char* section)
   return std::ranges::any_of(inputs, [&](const std::string& path) {
     std::error_code failure;
     if (!std::filesystem::is_regular_file(path, failure)) return false;
-    const auto source = map_input(path);
+    const auto source = map_file(path);
     const auto object = source ? object_at(*source) : std::nullopt;
     return object && std::ranges::find(object->sections(), section, &Section::name) !=
                          object->sections().end();

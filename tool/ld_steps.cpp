@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "libprobe/audit/read_probes.hpp"
-#include "tool/elf_input.hpp"
+#include "reprobe/reprobe.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/ld_linker.hpp"
 #include "tool/options.hpp"
@@ -125,8 +126,7 @@ int run_step(const std::vector<std::string>& words, bool verbose) {
 
 // Does the file have probes at all? What cannot be read is for `fix` to say.
 bool may_be_empty(const std::string& file) {
-  const auto source = map_input(file);
-  const auto elf = source ? open_elf(*source) : tl::unexpected(source.error());
+  const auto elf = open_elf(std::filesystem::path(file));
   return elf && read_probes(*elf).probes.empty();
 }
 

@@ -17,10 +17,12 @@
 #include <system_error>
 #include <vector>
 
+#include "tool/check_script.hpp"
 #include "tool/command_line.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/ld.hpp"
 #include "tool/options.hpp"
+#include "tool/write.hpp"
 
 namespace {
 
@@ -49,7 +51,7 @@ void hold_standard_streams() {
 
 // Not by fmt::print(), which throws where stderr cannot be written.
 int failed(const std::string& what) {
-  std::fputs(("reprobe: error: " + what + "\n").c_str(), stderr);
+  std::fputs(("reprobe: error: " + what + written_note() + "\n").c_str(), stderr);
   return kInternal;
 }
 
@@ -112,6 +114,7 @@ int run(int argc, char** argv) {
   VerifyOptions verify;
   DiffOptions diff;
   LdOptions ld;
+  CheckScriptOptions check;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
@@ -121,6 +124,7 @@ int run(int argc, char** argv) {
   add_verify(app, verify);
   add_diff(app, diff);
   add_ld(app, ld);
+  add_check(app, check);
   try {
     app.parse(take_linker_words(argc, argv, ld), argv);
   } catch (const CLI::ParseError& error) {
@@ -134,6 +138,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
   if (app.got_subcommand("ld")) return run_ld(ld);
+  if (app.got_subcommand("check")) return run_check_script(check);
   return run_verify(verify);
 }
 

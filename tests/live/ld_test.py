@@ -246,7 +246,7 @@ def check_steps(checks, reprobe, folder):
     checks.name = "the base with --gc-sections"
     for linker in ("lld", "mold"):
         run(["gcc", f"-B{folder}", f"-fuse-ld={linker}", "-Wl,--gc-sections", "a.o", "-o", "base"],
-            env={"REPROBE_STEPS": "audit --fail-on=error -p no:probe"})
+            env={"REPROBE_STEPS": "relativize"})
         checks.true(f"{linker} keeps it from the start",
                     ".stapsdt.base" in run(["readelf", "-SW", "base"]).stdout)
     checks.name = "link-time optimisation"
