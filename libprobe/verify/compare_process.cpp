@@ -8,6 +8,7 @@
 #include <string>
 
 #include "libprobe/elf/dynamic_tables.hpp"
+#include "libprobe/elf/same_bytes.hpp"
 #include "libprobe/verify/packed_relocations.hpp"
 #include "libprobe/verify/process_image.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -231,13 +232,11 @@ class ProcessComparer {
         differs("verify-image", fmt::format("the bytes at {:#x} are cut off", address + done));
         return false;
       }
-      const auto [x, y] = std::ranges::mismatch(*a, *b);
-      if (x != a->end()) {
-        const auto behind = static_cast<std::uint64_t>(x - a->begin());
+      if (const auto differ = first_mismatch(*a, *b)) {
         differs("verify-image",
                 fmt::format("the loaded byte at {:#x} is another; expected {:#04x}, found {:#04x}",
-                            address + done + behind, std::to_integer<unsigned>(*x),
-                            std::to_integer<unsigned>(*y)));
+                            address + done + *differ, std::to_integer<unsigned>((*a)[*differ]),
+                            std::to_integer<unsigned>((*b)[*differ])));
         return false;
       }
       done += part.value;

@@ -30,7 +30,7 @@ IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks",
             "--drop-verity", "--payload", "FILE"]
 OPTIONS = {
     "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
-    "audit": [*OUTPUT, "--sarif", "--consumers", "--kernel", "--objects", "--pid", "PATH"],
+    "audit": [*OUTPUT, "--sarif", "--consumers", "--fail-on", "--kernel", "--objects", "--pid", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
             "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
