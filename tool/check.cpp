@@ -107,7 +107,9 @@ Result<std::vector<Finding>> find_differences(const ElfFile& whole_before,
     if (expected.more_room) expected.sections.emplace_back(".symtab");
     if (code) add_code(before, expected.sections);
     if (guards) add_counters(before, expected.sections);
-    ask_second_opinion(before_path, after, expected, check, terminal, findings);
+    // What an undo takes away is what the rewrite had added.
+    ask_second_opinion(undo ? after : before_path, undo ? before_path : after, expected, check,
+                       terminal, findings);
   } else {
     terminal.detail(
         fmt::format("second opinion not asked: {}", check.second_opinion == SecondOpinionMode::never

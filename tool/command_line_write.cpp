@@ -112,8 +112,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
 }
 
 void add_sled(CLI::App& app, SledCommandOptions& options) {
-  static const std::map<std::string, SledKind> kKinds{{"nop10", SledKind::nop10},
-                                                      {"nop5", SledKind::nop5}};
+  static const std::map<std::string, SledKind> kKinds{
+      {"nop10", SledKind::nop10}, {"nop5", SledKind::nop5}, {"slot", SledKind::slot}};
   static const std::map<std::string, GuardMode> kGuards{
       {"auto", GuardMode::automatic}, {"always", GuardMode::always}, {"never", GuardMode::never}};
   CLI::App& command = *app.add_subcommand("sled", "give each probe site a patchable sled (x86-64)");
@@ -121,6 +121,9 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       "nop10 is optimised by Linux 7.2 and later and is an ordinary site elsewhere; nop5 by Linux\n"
       "6.17 to 7.1 (and there kills forked children of a traced program: not for servers that "
       "fork).\n"
+      "slot is for handlers in the process (libreprobe-rt, reprobe run) and for the kernel as "
+      "nop10:\n"
+      "the sled tests a word of data; the file gets the index of relativize, too.\n"
       "\n"
       "A file that has sleds keeps them and gets those of -p besides, or all of another --kind.\n"
       "With -o the output is always there: a copy where there is nothing to do.\n"
@@ -138,9 +141,9 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
   command
       .add_option_function<std::string>(
           "--kind", [&options](const std::string& word) { options.kind = kKinds.at(word); },
-          "the sled: nop10 or nop5")
+          "the sled: nop10, nop5, or slot: a nop10 with a test behind it for libreprobe-rt")
       ->type_name("KIND")
-      ->check(CLI::IsMember(std::vector<std::string>{"nop10", "nop5"}))
+      ->check(CLI::IsMember(std::vector<std::string>{"nop10", "nop5", "slot"}))
       ->default_str("nop10");
   command
       .add_option_function<std::string>(

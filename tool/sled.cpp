@@ -8,8 +8,8 @@
 #include <map>
 
 #include "libprobe/audit/read_probes.hpp"
-#include "libprobe/plan/compose.hpp"
 #include "libprobe/elf/fork_symbols.hpp"
+#include "libprobe/plan/compose.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/sled/earlier_sleds.hpp"
 #include "tool/check.hpp"
@@ -128,9 +128,11 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
 Result<int> undo_file(const SledCommandOptions& options, const Terminal& terminal) {
   const auto input = open_input(options);
   if (!input) return tl::unexpected(input.error());
-  const auto plan = plan_undo(input->file);
+  const auto original = undo_all(input->file);
+  if (!original) return tl::unexpected(original.error());
+  const auto plan = plan_output(input->file.source(), *original, "the original's bytes");
   if (!plan) return tl::unexpected(plan.error());
-  // plan_undo() has compared the SHA-256 of what it gives.
+  // undo_all() has compared the SHA-256 of what it gives.
   const auto written = write_output(options, *plan, *input, {});
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {

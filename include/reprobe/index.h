@@ -53,7 +53,7 @@ enum {
   REPROBE_KIND_SLED_NOP5 = 4,  /* put there by `reprobe sled` */
   REPROBE_KIND_SLED_NOP10 = 5, /* likewise */
   REPROBE_KIND_SLED_CALL = 6,  /* kept for a runtime in the process */
-  REPROBE_KIND_SLED_SLOT = 7   /* likewise */
+  REPROBE_KIND_SLED_SLOT = 7   /* tests a slot: docs/format.md */
 };
 
 /* One note of .note.stapsdt; the entries have the order of the notes. */

@@ -21,10 +21,10 @@ constexpr std::size_t kManySectionFindings = 100;
 constexpr std::size_t kMostMoved = 8;
 
 constexpr std::string_view kDebugFrame = ".debug_frame";
-constexpr std::array<std::string_view, 3> kLoadedStubs{kSledSection, ".eh_frame.reprobe",
-                                                       ".eh_frame_hdr.reprobe"};
-constexpr std::array<std::string_view, 4> kNotLoaded{kDebugFrame, kUndoSection, kGuardsAtSite,
-                                                     kGuardsOn};
+constexpr std::array<std::string_view, 4> kLoadedStubs{
+    kSledSection, kSlotSection, ".eh_frame.reprobe", ".eh_frame_hdr.reprobe"};
+constexpr std::array<std::string_view, 5> kNotLoaded{kDebugFrame, kUndoSection, kUndoIndexSection,
+                                                     kGuardsAtSite, kGuardsOn};
 
 template <typename Names>
 bool is_one_of(std::string_view name, const Names& names) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "libprobe/verify/slot_reading.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -55,7 +56,9 @@ class Walker {
       if (const auto site = site_at_(at_)) {
         sites_.push_back(*site);
         lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));
+        sled_of_ = *site;
       }
+      if (guards && passes_slot()) continue;
       code_ = read_x86(file_, at_);
       lost_ = !code_;
       if (lost_) return false;
@@ -67,6 +70,7 @@ class Walker {
         at_ = code_->end();
       } else if (code_->flow == ReadFlow::jump && code_->target) {
         at_ = *code_->target;
+        sled_of_.reset();
         ++steps_;
       } else {
         return !lowered_;
@@ -77,6 +81,7 @@ class Walker {
   void next() { skip(code_->size); }
   void skip(Size size) {
     at_.value += size.value;
+    sled_of_.reset();
     ++steps_;
   }
 
@@ -106,8 +111,25 @@ class Walker {
   [[nodiscard]] const std::vector<std::pair<VirtAddr, std::int64_t>>& lowers() const {
     return lowers_;
   }
+  [[nodiscard]] const std::vector<PassedSlot>& slots() const { return slots_; }
 
  private:
+  // Behind the nops of a sled: what it tests, and what it calls, has no effect on the program.
+  bool passes_slot() {
+    if (!sled_of_ || lowered_ || nops_ == 0) return false;
+    const auto test = read_slot_test(file_, at_);
+    if (!test) return false;
+    --nops_;
+    for (const SlotStep& step : test->steps) {
+      visited_.push_back(step.begin);
+      executed_.push_back({step.begin, step.end, lower_ + step.lower});
+    }
+    slots_.push_back({*sled_of_, test->slot, test->keeps_flags});
+    at_ = test->next;
+    sled_of_.reset();
+    return true;
+  }
+
   // Lower, nops, raise: in this order.
   bool is_guard() {
     const ByteView bytes = file_.bytes_at(at_, code_->size);
@@ -125,6 +147,8 @@ class Walker {
   VirtAddr at_;
   std::int64_t lower_;
   std::vector<std::pair<VirtAddr, std::int64_t>> lowers_;
+  std::vector<PassedSlot> slots_;
+  std::optional<VirtAddr> sled_of_;  // the site whose sled's nops are being passed
   std::optional<X86Reading> code_;
   bool lowered_{};
   bool lost_{};
@@ -358,6 +382,7 @@ class FunctionComparer {
 
   void keep_lowers(const Walker& walker) {
     for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
+    std::ranges::copy(walker.slots(), std::back_inserter(result_.slots));
   }
 
   void keep_step(Walker& old, Walker& now) {

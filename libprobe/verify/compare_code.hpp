@@ -45,6 +45,13 @@ struct StandsFor {
   std::vector<VirtAddr> old;
 };
 
+// A slot that the sled of a site tests.
+struct PassedSlot {
+  VirtAddr site;
+  VirtAddr slot;
+  bool keeps_flags{};  // the test leaves them as they were
+};
+
 struct ComparedCode {
   // Instructions of the original that differ in the result, and the change is proven; ascending,
   // as [begin, end).
@@ -54,6 +61,7 @@ struct ComparedCode {
   std::vector<StandsFor> stands;  // the same, step by step
   // Site -> bytes by which the stack pointer is lower at its sled than at the site.
   std::map<std::uint64_t, std::int64_t> lower;
+  std::vector<PassedSlot> slots;  // a site as often as it is passed
 };
 
 // Compares the function of `flow`, which was read from `before`, with what the result has there.
