@@ -60,7 +60,7 @@ enum {
 struct reprobe_index_entry {
   reprobe_index_word site;      /* the instruction that a tracer patches; never 0 */
   reprobe_index_word semaphore; /* the uint16_t that a tracer raises while it traces */
-  reprobe_index_word slot;      /* the byte that REPROBE_KIND_SLED_SLOT tests */
+  reprobe_index_word slot;      /* what REPROBE_KIND_SLED_SLOT tests */
   reprobe_index_word resume;    /* the byte behind the nop; 0 for REPROBE_KIND_OTHER */
   uint16_t kind;                /* REPROBE_KIND_* */
   uint16_t size;                /* bytes of the nop; 0 for REPROBE_KIND_OTHER */

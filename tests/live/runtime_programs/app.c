@@ -17,8 +17,8 @@ __attribute__((noinline)) long leaf(long a) {
 }
 
 /* The site stands between a comparison and what reads its flags, carry and overflow among them. */
-#define SITE_NOTE(name)                                                                         \
-  ".pushsection .note.stapsdt,\"?\",\"note\"\n.balign 4\n.4byte 992f-991f,994f-993f,3\n"        \
+#define SITE_NOTE(name)                                                                          \
+  ".pushsection .note.stapsdt,\"?\",\"note\"\n.balign 4\n.4byte 992f-991f,994f-993f,3\n"         \
   "991: .asciz \"stapsdt\"\n992: .balign 4\n993: .8byte 990b\n.8byte _.stapsdt.base\n.8byte 0\n" \
   ".asciz \"app\"\n.asciz \"" name "\"\n.asciz \"-8@%%rdi\"\n994: .balign 4\n.popsection\n"
 __attribute__((noinline)) long flags(long a, long b) {
