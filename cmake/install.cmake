@@ -28,6 +28,7 @@ if(TARGET reprobe-rt)
   install(TARGETS reprobe-rt reprobe-rt-static EXPORT reprobe-targets
           LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
           ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS reprobe-agent LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   install(FILES "${PROJECT_SOURCE_DIR}/include/reprobe/rt.h"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe")
   configure_file("${PROJECT_SOURCE_DIR}/cmake/reprobe-rt.pc.in"

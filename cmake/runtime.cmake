@@ -29,3 +29,17 @@ reprobe_runtime(reprobe-rt-static STATIC)
 target_link_options(reprobe-rt PRIVATE -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs -fno-sanitize=all)
 set_target_properties(reprobe-rt PROPERTIES VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR})
+
+# What counts in a program that knows nothing of it; `reprobe run` sets it up.
+add_library(reprobe-agent SHARED "${PROJECT_SOURCE_DIR}/libprobe/agent/agent.c"
+            "${PROJECT_SOURCE_DIR}/libprobe/agent/counting.c")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/libprobe/agent/counting.c" PROPERTIES
+                            COMPILE_OPTIONS "-mgeneral-regs-only;-fno-stack-protector")
+target_include_directories(reprobe-agent PRIVATE "${PROJECT_SOURCE_DIR}")
+target_link_libraries(reprobe-agent PRIVATE reprobe-rt)
+target_compile_options(reprobe-agent PRIVATE -Wall -Wextra -Wconversion -O2 -fcf-protection
+                       -fno-sanitize=all)
+target_link_options(reprobe-agent PRIVATE -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs
+                    -fno-sanitize=all)
+set_target_properties(reprobe-agent PROPERTIES C_STANDARD 11 C_EXTENSIONS OFF
+                      C_VISIBILITY_PRESET hidden INSTALL_RPATH "$ORIGIN")

@@ -18,6 +18,7 @@
 #include "tool/command_line.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/options.hpp"
+#include "tool/run.hpp"
 
 namespace {
 
@@ -95,6 +96,7 @@ int run(int argc, char** argv) {
   RelativizeCommandOptions relativize;
   VerifyOptions verify;
   DiffOptions diff;
+  RunOptions program;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
@@ -103,6 +105,7 @@ int run(int argc, char** argv) {
   add_relativize(app, relativize);
   add_verify(app, verify);
   add_diff(app, diff);
+  add_run(app, program);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -115,6 +118,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("guards")) return run_guards(guards);
   if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
+  if (app.got_subcommand("run")) return run_program(program);
   return run_verify(verify);
 }
 
