@@ -7,7 +7,7 @@ namespace reprobe {
 
 void add_run(CLI::App& app, RunOptions& options) {
   CLI::App& command =
-      *app.add_subcommand("run", "run a program and count the hits of its probes, in the process");
+      *app.add_subcommand("run", "run a program and count or trace its probes, in the process");
   command.footer(
       "The program, and libraries that it names and that have probes, run as copies with sleds of\n"
       "the kind slot; the copies are kept in ~/.cache/reprobe. No privilege is needed, and no "
@@ -21,10 +21,24 @@ void add_run(CLI::App& app, RunOptions& options) {
       "Examples:\n"
       "  reprobe run -- ./app --fast\n"
       "  reprobe run -p 'app:req*' -o counts.txt -- ./app\n"
+      "  reprobe run --trace --json -o trace.json -- ./app\n"
+      "  reprobe run --hist app:request..app:reply -- ./app\n"
       "  reprobe run --library plugins/libfoo.so -- ./app   # which it opens itself");
   add_common(command, options.common);
   command.add_flag("--count", options.count,
-                   "count the hits of each probe (what is done without it, too)");
+                   "count the hits of each probe: what is done without --trace and --hist, too");
+  command
+      .add_flag("--trace", options.trace,
+                "write each hit with its time, thread and arguments; with --json as Chromium's and "
+                "Perfetto's viewers read it")
+      ->excludes("--count");
+  command
+      .add_option("--hist", options.hist,
+                  "from each hit of the first probe to the next one of the second in the same "
+                  "thread: how often it took how long")
+      ->type_name("A..B")
+      ->excludes("--count")
+      ->excludes("--trace");
   command.add_option("-o,--output", options.output, "write the table there instead of to stderr")
       ->type_name("FILE");
   command

@@ -4,24 +4,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <map>
+#include <optional>
 
-#include "libprobe/agent/table.h"
 #include "libprobe/deps/dependencies.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
-#include "tool/json.hpp"
 #include "tool/options.hpp"
+#include "tool/run_report.hpp"
 
 namespace reprobe {
 namespace {
@@ -70,60 +67,6 @@ void prepend(const char* name, const std::string& value) {
   setenv(name, (more ? value + ":" + old : value).c_str(), 1);
 }
 
-// A file of counts that the program's processes map, and this one too.
-class CountTable {
- public:
-  Result<void> open() {
-    std::error_code error;
-    path_ = (fs::temp_directory_path(error) / "reprobe-counts-XXXXXX").string();
-    const int fd = mkstemp(path_.data());
-    if (fd < 0) return failed();
-    const bool sized = ftruncate(fd, sizeof(reprobe_table)) == 0;
-    void* at = sized
-                   ? mmap(nullptr, sizeof(reprobe_table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                   : MAP_FAILED;
-    close(fd);
-    if (at == MAP_FAILED) return failed();
-    table_ = static_cast<reprobe_table*>(at);
-    table_->magic = REPROBE_TABLE_MAGIC;
-    return {};
-  }
-  CountTable() = default;
-  CountTable(const CountTable&) = delete;
-  CountTable& operator=(const CountTable&) = delete;
-  ~CountTable() {
-    if (table_ == nullptr) return;
-    munmap(table_, sizeof(reprobe_table));
-    unlink(path_.c_str());
-  }
-
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] const reprobe_table& get() const { return *table_; }
-
-  // Hits by name: two processes may have made an entry each. The program may write anything there.
-  [[nodiscard]] std::map<std::string, std::uint64_t> counts() const {
-    std::map<std::string, std::uint64_t> counts;
-    const std::uint32_t used = std::min<std::uint32_t>(
-        __atomic_load_n(&table_->used, __ATOMIC_ACQUIRE), REPROBE_TABLE_ENTRIES);
-    for (std::uint32_t i = 0; i < used; ++i) {
-      const reprobe_table_entry& entry = table_->entry[i];
-      if (__atomic_load_n(&entry.ready, __ATOMIC_ACQUIRE) == 0) continue;
-      const std::string name(entry.name, strnlen(entry.name, sizeof entry.name));
-      std::uint64_t& sum = counts[name];
-      for (const auto& shard : entry.hits) sum += __atomic_load_n(&shard[0], __ATOMIC_RELAXED);
-    }
-    return counts;
-  }
-
- private:
-  [[nodiscard]] tl::unexpected<Error> failed() const {
-    return fail(ErrorCode::io, path_, std::strerror(errno));
-  }
-
-  std::string path_;
-  reprobe_table* table_{};
-};
-
 class ProgramRunner {
  public:
   explicit ProgramRunner(const RunOptions& options)
@@ -131,6 +74,13 @@ class ProgramRunner {
         terminal_(options.common.color, options.common.quiet, options.common.verbose) {}
 
   Result<int> run() {
+    if (!options_.hist.empty()) {
+      probes_ = latency_probes(options_.hist);
+      if (!probes_) {
+        return fail(ErrorCode::usage, "--hist=" + options_.hist, "not two probes",
+                    "--hist provider:begin..provider:end");
+      }
+    }
     const std::string program = find_program(options_.command.front());
     if (program.empty())
       return fail(ErrorCode::unreadable, options_.command.front(), "no such program");
@@ -197,7 +147,10 @@ class ProgramRunner {
     for (const int number : {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGBUS, SIGXFSZ})
       std::signal(number, SIG_DFL);
     prepend("LD_PRELOAD", agent);
-    setenv("REPROBE", fmt::format("{}", fmt::join(options_.common.patterns, ",")).c_str(), 1);
+    std::vector<std::string> globs = options_.common.patterns;
+    if (probes_) globs = {probes_->first, probes_->second};
+    setenv("REPROBE", fmt::format("{}", fmt::join(globs, ",")).c_str(), 1);
+    setenv("REPROBE_TRACE", options_.trace || probes_ ? "1" : "", 1);
     setenv("REPROBE_TABLE", table_.path().c_str(), 1);
     setenv("REPROBE_FOLLOW", std::to_string(options_.follow).c_str(), 1);
     execv(program.c_str(), arguments.data());
@@ -215,27 +168,21 @@ class ProgramRunner {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
+  std::string report() {
+    if (probes_) return latency_text(table_, probes_->first, probes_->second, options_.common.json);
+    if (options_.trace) return trace_text(table_, options_.common.json);
+    return counts_text(table_, options_.common.json);
+  }
+
   Result<void> print() {
-    std::string text;
-    std::vector<std::pair<std::uint64_t, std::string>> rows;
-    for (const auto& [name, hits] : table_.counts()) rows.emplace_back(hits, name);
-    std::ranges::stable_sort(rows, [](const auto& a, const auto& b) { return a.first > b.first; });
-    if (options_.common.json) {
-      Json j = Json::object();
-      for (const auto& [hits, name] : rows) j[name] = hits;
-      text = j.dump(2) + "\n";
-    } else {
-      text = fmt::format("{:>12}  PROBE\n", "HITS");
-      for (const auto& [hits, name] : rows)
-        text += fmt::format("{:>12}  {}\n", hits, printable(name));
-    }
+    const std::string text = report();
     std::FILE* const out =
         options_.output.empty() ? stderr : std::fopen(options_.output.c_str(), "w");
     if (out == nullptr) return fail(ErrorCode::io, options_.output, std::strerror(errno));
     std::fputs(text.c_str(), out);
     const bool good = out == stderr ? std::fflush(out) == 0 : std::fclose(out) == 0;
     if (!good) return fail(ErrorCode::io, options_.output, std::strerror(errno));
-    if (table_.get().attached == 0) {
+    if (!table_.has_agents()) {
       terminal_.warning(
           "no process had the agent: a static or set-user-ID program takes no preloaded library");
     }
@@ -244,7 +191,8 @@ class ProgramRunner {
 
   const RunOptions& options_;
   Terminal terminal_;
-  CountTable table_;
+  std::optional<std::pair<std::string, std::string>> probes_;  // of --hist
+  RunTable table_;
 };
 
 }  // namespace

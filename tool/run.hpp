@@ -14,7 +14,9 @@ namespace reprobe {
 
 struct RunOptions {
   CommonOptions common;
-  bool count{true};     // all that is there to do so far
+  bool count{};  // what is done without --trace and --hist, too
+  bool trace{};
+  std::string hist;     // "A..B"; "": none
   std::string output;   // "": stderr
   unsigned follow{10};  // milliseconds; 0: nobody looks for libraries that are opened
   std::vector<std::string> libraries;  // that the program opens itself

@@ -5,6 +5,7 @@
  *
  * REPROBE          globs, apart by commas; none: all probes
  * REPROBE_TABLE    file of counts (table.h); none: the counts are printed when the program exits
+ * REPROBE_TRACE    not empty: events are written to that file, too
  * REPROBE_FOLLOW   milliseconds between looks for libraries that were opened; 0: none are looked
  * for */
 #define _GNU_SOURCE
@@ -24,6 +25,7 @@
 
 static const char* globs = "*:*";
 static struct reprobe_table* table;
+static reprobe_rt_handler handler = reprobe_agent_count;
 static pid_t first_process;
 
 static struct reprobe_table* map_table(void) {
@@ -33,8 +35,9 @@ static struct reprobe_table* map_table(void) {
     fprintf(stderr, "libreprobe-agent: %s: %s\n", path, strerror(errno));
     return 0;
   }
+  /* Of most of it no page is ever written. */
   void* at = mmap(0, sizeof(struct reprobe_table), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+                  MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
   if (fd >= 0) close(fd);
   if (at == MAP_FAILED) {
     fprintf(stderr, "libreprobe-agent: no memory for the counts: %s\n", strerror(errno));
@@ -118,7 +121,7 @@ static int attach_one(const struct reprobe_rt_probe* probe, void* context) {
   k->next = known;
   known = k;
   literal_glob(name, glob, sizeof glob);
-  if (reprobe_rt_attach(glob, REPROBE_RT_GENERAL, reprobe_agent_count, entry) == 0) {
+  if (reprobe_rt_attach(glob, REPROBE_RT_GENERAL, handler, entry) == 0) {
     __atomic_fetch_add(&table->failed, 1, __ATOMIC_RELAXED);
     fprintf(stderr, "libreprobe-agent: %s: %s\n", name, strerror(errno));
   }
@@ -153,9 +156,13 @@ __attribute__((constructor)) static void start(void) {
   const char* wanted = getenv("REPROBE");
   const char* wait = getenv("REPROBE_FOLLOW");
   if (wanted != 0 && *wanted != 0) globs = wanted;
-  table = map_table();
+  table = reprobe_agent_table = map_table();
   if (table == 0) return;
+  const char* trace = getenv("REPROBE_TRACE");
+  if (trace != 0 && *trace != 0) handler = reprobe_agent_trace;
   first_process = getpid();
+  reprobe_agent_new_process();
+  pthread_atfork(0, 0, reprobe_agent_new_process);
   __atomic_fetch_add(&table->attached, 1, __ATOMIC_RELAXED);
   attach_all();
   const long milliseconds = wait == 0 ? 0 : atol(wait);
@@ -167,8 +174,7 @@ __attribute__((destructor)) static void end(void) {
   if (table == 0 || getenv("REPROBE_TABLE") != 0 || getpid() != first_process) return;
   for (uint32_t i = 0; i < table->used && i < REPROBE_TABLE_ENTRIES; ++i) {
     uint64_t hits = 0;
-    for (unsigned shard = 0; shard < REPROBE_TABLE_SHARDS; ++shard)
-      hits += table->entry[i].hits[shard][0];
+    for (uint32_t row = 0; row < REPROBE_TABLE_ROWS; ++row) hits += table->hits[row][i];
     fprintf(stderr, "%10llu  %s\n", (unsigned long long)hits, table->entry[i].name);
   }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run_test.py REPROBE: `reprobe run` counts what a program, its threads, its children and its libraries
+"""run_test.py REPROBE: `reprobe run` counts and traces what a program, its threads, its children and its libraries
 hit, as a normal user without a capability and behind a filter that denies bpf, perf_event_open and
 ptrace. What it has to count the programs' own text says. bpftrace is armed at the same probes meanwhile, all
 the time and for a moment, and counts right, too.
@@ -61,6 +61,65 @@ def check_counts(checks, reprobe, program, folder):
     said = run(reprobe, "run", "--", "sh", "-c", "kill -9 $$", env=env)
     checks.equal("a signal", said.returncode, 128 + 9)
     return expected
+
+
+def check_trace(checks, reprobe, folder):
+    """app.c passes its probes in one order, with arguments that its text tells."""
+    app = os.path.join(folder, "traced")
+    run("gcc", "-O2", os.path.join(PROGRAMS, "app.c"), "-o", app)
+    env = {"XDG_CACHE_HOME": os.path.join(folder, "cache")}
+    passes = 400
+    out = os.path.join(folder, "trace")
+    run(reprobe, "run", "--trace", "-o", out, "--", app, str(passes), env=env)
+    with open(out, encoding="utf-8") as text:
+        lines = [line.split() for line in text.read().splitlines()[1:]]
+    order = ["work", "leaf", "flags", "flags", "flags", "caller", "tail", "memory", "floats"]
+    checks.equal("trace: order of the hits", [line[3] for line in lines],
+                 [f"app:{name}" for name in order] * passes)
+    times = [float(line[0]) for line in lines]
+    checks.true("trace: time goes on", times == sorted(times) and 0 < times[0] < times[-1] < 120,
+                str(times[:3]))
+    work = [[int(a) for a in line[4:]] for line in lines if line[3] == "app:work"]
+    checks.equal("trace: arguments", work, [[-i, i, i * 7] for i in range(passes)])
+    checks.equal("trace: one thread", len({(line[1], line[2]) for line in lines}), 1)
+    run(reprobe, "run", "--trace", "--json", "-p", "app:tail", "-o", out, "--", app, str(passes),
+        env=env)
+    with open(out, encoding="utf-8") as text:
+        trace = json.load(text)
+    events = trace["traceEvents"]
+    checks.equal("trace as JSON", [(e["name"], e["ph"], e["args"]) for e in events],
+                 [("app:tail", "i", {"arg0": i}) for i in range(passes)])
+    checks.equal("trace as JSON: none lost", trace["otherData"], {"lost": 0})
+    said = run(reprobe, "run", "--hist", "app:caller..app:tail", "--json", "--", app, str(passes),
+               env=env)
+    found = json.loads(said.stderr)
+    checks.equal("hist: pairs", (found["pairs"], sum(b["count"] for b in found["nanoseconds"])),
+                 (passes, passes))
+    checks.true("hist: percentiles ascend",
+                0 < found["p50"] <= found["p90"] <= found["p99"] <= found["most"], said.stderr)
+    # More than there is room for.
+    passes = 200000
+    run(reprobe, "run", "--trace", "-o", out, "--", app, str(passes), env=env)
+    with open(out, encoding="utf-8") as text:
+        lines = text.read().splitlines()
+    checks.equal("trace: what is lost is counted", (len(lines) - 2, lines[-1]),
+                 (1 << 20, f"lost: {9 * passes - (1 << 20)}"))
+
+
+def check_threads(checks, reprobe, program, folder):
+    """Which thread and which process passed what."""
+    env = {"XDG_CACHE_HOME": os.path.join(folder, "cache")}
+    out = os.path.join(folder, "threads")
+    run(reprobe, "run", "--trace", "-p", "family:pass", "-o", out, "--", program, str(PASSES),
+        env=env)
+    of = {}
+    with open(out, encoding="utf-8") as text:
+        for line in text.read().splitlines()[1:]:
+            _, process, thread, _, number, _ = line.split()
+            of.setdefault((process, thread), []).append(int(number))
+    checks.equal("threads: each its own hits in order", sorted(of.values()),
+                 [list(range(PASSES))] * 5)
+    checks.equal("threads: two processes", len({process for process, _ in of}), 2)
 
 
 DENY = r"""
@@ -156,6 +215,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="run-") as folder:
         program = build(checks, folder)
         expected = check_counts(checks, reprobe, program, folder)
+        check_trace(checks, reprobe, folder)
+        check_threads(checks, reprobe, program, folder)
         check_sandbox(checks, reprobe, program, folder, expected)
         if environment.can_trace():
             check_both(checks, reprobe, folder)
