@@ -5,7 +5,8 @@ cmake_minimum_required(VERSION 3.25)
 
 # By height.
 set(heights
-  elf 1 notes 2 code 3 plan 4 deps 5 probes 6 tracers 7 audit 8 process 9 rewrite 9 verify 9)
+  elf 1 notes 2 code 3 plan 4 deps 5 probes 6 tracers 7 audit 8 process 9 rewrite 9 verify 9
+  facade 10)
 
 function(height_of folder result)
   list(FIND heights "${folder}" at)
@@ -33,12 +34,16 @@ foreach(file IN LISTS files)
   if(from)
     height_of("${from}" height)
   endif()
-  file(STRINGS "${SOURCE}/${file}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<](libprobe|tool)/")
+  file(STRINGS "${SOURCE}/${file}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<](libprobe|tool|reprobe)/")
   foreach(include IN LISTS includes)
     string(REGEX REPLACE "^[^\"<]*[\"<]([^\">]*)[\">].*$" "\\1" path "${include}")
     if(path MATCHES "^tool/")
       string(APPEND wrong "\n  ${file} includes ${path}")
       continue()
+    endif()
+    # What is installed, and includes all it needs.
+    if(path STREQUAL "reprobe/reprobe.hpp")
+      set(path "libprobe/facade/reprobe.hpp")
     endif()
     folder_of("${path}" to)
     if(NOT to OR to STREQUAL from)

@@ -1,12 +1,45 @@
-# What `cmake --install` installs: the tool, its CMake package and the documents.
+# What `cmake --install` installs: the tool, the library, their CMake package and the documents.
 include(CMakePackageConfigHelpers)
 
 # Under share/, not lib/<triplet>/: the tool serves every target architecture, so a cross or
 # 32-bit build has to find the package too.
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/reprobe")
 
+set_target_properties(reprobe PROPERTIES EXPORT_NAME tool)
 install(TARGETS reprobe EXPORT reprobe-targets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(EXPORT reprobe-targets NAMESPACE reprobe:: DESTINATION "${package_dir}")
+
+# The library in one archive. Its targets are a file of their own: a machine that only runs the tool
+# after its links need not have what the library is linked with.
+add_library(reprobe_archive STATIC
+  $<TARGET_OBJECTS:probe_base> $<TARGET_OBJECTS:probe_rewrite> $<TARGET_OBJECTS:probe_verify>
+  $<TARGET_OBJECTS:probe_facade>)
+set_target_properties(reprobe_archive PROPERTIES
+  OUTPUT_NAME reprobe EXPORT_NAME reprobe LINKER_LANGUAGE CXX)
+target_compile_features(reprobe_archive INTERFACE cxx_std_20)
+target_include_directories(reprobe_archive INTERFACE
+  "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
+  "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/reprobe>")
+target_link_libraries(reprobe_archive
+  PUBLIC tl::expected
+  PRIVATE fmt::fmt OpenSSL::Crypto Reprobe::Capstone Reprobe::Zydis)
+set(reprobe_pc_libraries "-lcapstone -lZydis")
+if(REPROBE_LIEF)
+  target_link_libraries(reprobe_archive PRIVATE Reprobe::LIEF)
+  string(APPEND reprobe_pc_libraries " -lLIEF")
+  set(reprobe_needs_lief ReprobeLIEF)
+endif()
+install(TARGETS reprobe_archive EXPORT reprobe-library
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(EXPORT reprobe-library NAMESPACE reprobe:: DESTINATION "${package_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/include/reprobe/reprobe.hpp"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe")
+# The types that reprobe.hpp speaks of.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/libprobe"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe" FILES_MATCHING PATTERN "*.hpp")
+file(RELATIVE_PATH reprobe_pc_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/reprobe.pc.in" "${PROJECT_BINARY_DIR}/reprobe.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/reprobe.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 
 configure_package_config_file(
   "${PROJECT_SOURCE_DIR}/cmake/reprobe-config.cmake.in"
@@ -22,6 +55,7 @@ install(FILES "${PROJECT_BINARY_DIR}/reprobe-config.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/reprobe-postlink.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/reprobe-postlink-run.cmake"
         DESTINATION "${package_dir}")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/cmake/modules" DESTINATION "${package_dir}")
 
 # Handlers in the process (docs/runtime.md).
 if(TARGET reprobe-rt)

@@ -1,6 +1,6 @@
 # The folders of libprobe, from the lowest to the highest: an include may only go down. rewrite,
-# verify and process stand side by side: none of them includes another. The build fails on an
-# include that does not follow this (check_layers.cmake), before anything is compiled.
+# verify and process stand side by side: none of them includes another; the facade is over all. The
+# build fails on an include that does not follow this (check_layers.cmake), before anything is compiled.
 set(reprobe_base_layers elf notes code plan deps probes tracers audit process)
 
 file(GLOB_RECURSE reprobe_layer_files CONFIGURE_DEPENDS

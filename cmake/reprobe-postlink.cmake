@@ -40,9 +40,9 @@ function(reprobe_postlink target)
   list(JOIN steps "," steps)
 
   add_custom_command(TARGET ${target} POST_BUILD
-    COMMAND "${CMAKE_COMMAND}" "-DREPROBE=$<TARGET_FILE:reprobe::reprobe>"
+    COMMAND "${CMAKE_COMMAND}" "-DREPROBE=$<TARGET_FILE:reprobe::tool>"
             "-DFILE=$<TARGET_FILE:${target}>" "-DSTEPS=${steps}"
             -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/reprobe-postlink-run.cmake"
     VERBATIM)
-  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "$<TARGET_FILE:reprobe::reprobe>")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "$<TARGET_FILE:reprobe::tool>")
 endfunction()

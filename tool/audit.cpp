@@ -4,10 +4,7 @@
 
 #include <algorithm>
 
-#include "libprobe/audit/legacy_probes.hpp"
-#include "libprobe/audit/read_probes.hpp"
-#include "libprobe/audit/rules.hpp"
-#include "libprobe/tracers/consumers.hpp"
+#include "reprobe/reprobe.hpp"
 #include "tool/consumers_view.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
@@ -85,35 +82,17 @@ Json summary_json(const Summary& s) {
           {"unreadable", s.unreadable}};
 }
 
-// Notes may hide in a section whose name cannot be read.
-bool may_have_probes(const ElfFile& file, const ProbeFile& probes) {
-  const auto is_nameless_note = [](const Section& section) {
-    return section.type == SHT_NOTE && section.name.empty();
-  };
-  return !probes.probes.empty() || !probes.scan.findings.empty() ||
-         std::ranges::any_of(file.sections(), is_nameless_note);
-}
-
-// What the reader had to step over; reported only where the file has probes or may have.
-std::vector<Finding> read_findings(const ElfFile& file) {
-  std::vector<Finding> findings;
-  for (const ReadProblem& problem : file.problems()) {
-    Finding finding;
-    finding.rule = "elf-malformed";
-    finding.severity = Severity::warning;
-    finding.message = fmt::format("[{}] {}", problem.where, problem.message);
-    findings.push_back(std::move(finding));
-  }
-  return findings;
-}
-
 class Audit {
  public:
   explicit Audit(const AuditOptions& options)
       : options_(options),
         terminal_(options.common.color, options.common.quiet, options.common.verbose),
         text_(!options.common.json && !options.sarif),
-        kernels_(parse_kernel(options.kernel)) {}
+        request_{.patterns = options.common.patterns,
+                 .kernels = parse_kernel(options.kernel),
+                 .objects = &objects_,
+                 .with_consumers = !options.sarif,
+                 .consumers = options.consumers} {}
 
   int run() {
     auto objects = read_link_objects(options_.objects);
@@ -151,20 +130,11 @@ class Audit {
     const auto file = open_elf(std::move(source));
     if (!file) return on_error(path, file.error());
     ++summary_.elf;
-    const ProbeFile probes = read_probes(*file, &objects_);
-    const LegacyProbes legacy = read_legacy(*file);
-    FileFindings result{path, {}};
-    if (may_have_probes(*file, probes)) result.findings = read_findings(*file);
-    // In any case: there are rules about probes that were deleted.
-    std::ranges::copy_if(audit(*file, probes, kernels_), std::back_inserter(result.findings),
-                         [&](const Finding& f) { return is_selected(f); });
-    if (needs_base()) {
-      for (Finding& finding : result.findings) {
-        if (finding.rule == "base-missing") finding.severity = Severity::error;
-      }
-    }
-    std::ranges::copy_if(audit_legacy(legacy), std::back_inserter(result.findings),
-                         [&](const Finding& f) { return is_selected(f); });
+    auto report = reprobe::audit(*file, request_);
+    if (!report) return on_error(path, report.error());
+    const ProbeFile& probes = report->notes;
+    const LegacyProbes& legacy = report->legacy;
+    FileFindings result{path, std::move(report->findings)};
     // No file has both: one list or the other is empty.
     if (!probes.probes.empty() || !legacy.file.probes.empty()) ++summary_.with_probes;
     summary_.probes += probes.probes.size() + legacy.file.probes.size();
@@ -173,7 +143,7 @@ class Audit {
           static_cast<std::size_t>(std::ranges::count(*list, Verdict::unknown, &Probe::verdict));
     }
     count(result.findings, summary_);
-    const auto verdicts = verdicts_of(*file, probes);
+    const auto& verdicts = report->consumers;
     if (text_) {
       // What a tracer can do with no file is no news, unless somebody asks for this tracer.
       const bool limits = !options_.consumers.empty();
@@ -186,32 +156,6 @@ class Audit {
       if (options_.common.json) consumers_.push_back(consumers_json(verdicts, probes));
       files_.push_back(std::move(result));
     }
-  }
-
-  std::vector<ConsumerVerdict> verdicts_of(const ElfFile& file, const ProbeFile& probes) const {
-    if (options_.sarif) return {};
-    std::vector<bool> chosen;
-    for (const Probe& probe : probes.probes) {
-      chosen.push_back(selected(options_.common.patterns, probe.note));
-    }
-    if (std::ranges::find(chosen, true) == chosen.end()) return {};
-    return consumer_verdicts(file, probes, options_.consumers, chosen);
-  }
-
-  // These refuse a file without .stapsdt.base as a whole (docs/consumers.md).
-  bool needs_base() const {
-    return std::ranges::any_of(options_.consumers, [](const std::string& name) {
-      return name == "otel" || name == "gadget";
-    });
-  }
-
-  // -p narrows findings about probes; those about the file stay.
-  bool is_selected(const Finding& finding) const {
-    if (finding.name.empty()) return true;
-    Note note;
-    note.provider = finding.provider;
-    note.name = finding.name;
-    return selected(options_.common.patterns, note);
   }
 
   void print_results() const {
@@ -233,8 +177,8 @@ class Audit {
   const AuditOptions& options_;
   Terminal terminal_;
   bool text_;
-  Kernels kernels_;
   LinkObjects objects_;
+  AuditRequest request_;
   Summary summary_;
   std::vector<FileFindings> files_;
   std::vector<Json> consumers_;  // with --json: one for each of files_

@@ -1,6 +1,5 @@
 // The commands that read files, and the options that every command has.
 
-#include <map>
 #include <string>
 
 #include "libprobe/audit/kernels.hpp"
@@ -32,8 +31,6 @@ CLI::Option* add_pid(CLI::App& command, std::string& pid, const char* what, CLI:
 }  // namespace
 
 void add_common(CLI::App& command, CommonOptions& common) {
-  static const std::map<std::string, ColorMode> kColors{
-      {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
   command.add_flag("--json", common.json, "print one JSON document instead of text")
       ->group(kOutput);
   command
@@ -44,28 +41,31 @@ void add_common(CLI::App& command, CommonOptions& common) {
   command.add_flag("-q,--quiet", common.quiet, "errors only on stderr")->group(kOutput);
   command.add_flag("-v,--verbose", common.verbose, "say on stderr what was decided and why")
       ->group(kOutput);
-  command
-      .add_option_function<std::string>(
-          "--color", [&common](const std::string& word) { common.color = kColors.at(word); },
-          "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
-      ->type_name("WHEN")
-      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
+  add_choice<ColorMode, ColorMode>(
+      command, "--color", common.color,
+      {{"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}},
+      "WHEN", "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
       ->default_str("auto")
       ->group(kOutput);
 }
 
 void add_second_opinion(CLI::App& command, SecondOpinionMode& mode) {
-  static const std::map<std::string, SecondOpinionMode> kModes{
-      {"auto", SecondOpinionMode::automatic},
-      {"always", SecondOpinionMode::always},
-      {"never", SecondOpinionMode::never}};
-  command
-      .add_option_function<std::string>(
-          "--second-opinion", [&mode](const std::string& word) { mode = kModes.at(word); },
-          "let LIEF read input and output too: auto (files up to 16 MiB), always or never")
-      ->type_name("WHEN")
-      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
+  add_choice<SecondOpinionMode, SecondOpinionMode>(
+      command, "--second-opinion", mode,
+      {{"auto", SecondOpinionMode::automatic},
+       {"always", SecondOpinionMode::always},
+       {"never", SecondOpinionMode::never}},
+      "WHEN", "let LIEF read input and output too: auto (files up to 16 MiB), always or never")
       ->default_str("auto");
+}
+
+CLI::Option* add_payload(CLI::App& command, PayloadMode& mode, bool automatic,
+                         const std::string& what) {
+  std::vector<std::pair<std::string, PayloadMode>> words{{"keep", PayloadMode::keep},
+                                                         {"ignore", PayloadMode::ignore}};
+  if (automatic) words.insert(words.begin(), {"auto", PayloadMode::automatic});
+  return add_choice(command, "--payload", mode, words, "HOW", what)
+      ->default_str(words.front().first);
 }
 
 CLI::Option* add_objects(CLI::App& command, std::vector<std::string>& objects) {
@@ -161,19 +161,10 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
       "  reprobe verify old.so new.so\n"
       "  reprobe verify --command sled app app.sled");
   add_common(command, options.common);
-  std::vector<std::string> commands;
-  for (const RewriteCommand each : kRewriteCommands) commands.emplace_back(to_string(each));
-  command
-      .add_option_function<std::string>(
-          "--command",
-          [&options](const std::string& name) {
-            for (const RewriteCommand each : kRewriteCommands) {
-              if (name == to_string(each)) options.command = each;
-            }
-          },
-          "what the rewrite was; without, what it can have been is tried")
-      ->check(CLI::IsMember(commands))
-      ->type_name("COMMAND");
+  std::vector<std::pair<std::string, RewriteCommand>> commands;
+  for (const RewriteCommand each : kRewriteCommands) commands.emplace_back(to_string(each), each);
+  add_choice(command, "--command", options.command, commands, "COMMAND",
+             "what the rewrite was; without, what it can have been is tried");
   command.add_option("BEFORE", options.before, "the file before the rewrite")->required();
   command.add_option("AFTER", options.after, "the file after it")->required();
   command.add_flag("--remove-ambiguous", options.removed_ambiguous,
@@ -185,15 +176,9 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
   command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
-  command
-      .add_option_function<std::string>(
-          "--payload",
-          [&options](const std::string& word) { options.ignored_payload = word == "ignore"; },
-          "keep, or ignore: the rewrite was asked to leave data behind the ELF file at their "
-          "offset")
-      ->type_name("HOW")
-      ->check(CLI::IsMember(std::vector<std::string>{"keep", "ignore"}))
-      ->default_str("keep");
+  add_payload(command, options.payload, false,
+              "keep, or ignore: the rewrite was asked to leave data behind the ELF file at their "
+              "offset");
   add_objects(command, options.objects);
   add_second_opinion(command, options.second_opinion);
 }

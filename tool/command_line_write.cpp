@@ -1,6 +1,5 @@
 // The commands that rewrite a file.
 
-#include <map>
 #include <string>
 
 #include "tool/command_line.hpp"
@@ -17,42 +16,37 @@ void add_repairs(CLI::App& command, const char* name, std::vector<std::string>& 
 }
 
 // FILE and -o; gives the latter.
-CLI::Option* add_files(CLI::App& command, WriteOptions& options) {
+CLI::Option* add_files(CLI::App& command, RewriteOptions& options) {
   command.add_option("FILE", options.file, "a linked program or shared library")->required();
-  return command.add_option("-o,--output", options.output, "write here instead of in place")
+  return command
+      .add_option_function<std::string>(
+          "-o,--output", [&options](const std::string& path) { options.write.output = path; },
+          "write here instead of in place")
       ->type_name("OUT");
 }
 
 // What becomes of the file's attributes.
-void add_safety(CLI::App& command, WriteOptions& options) {
-  command.add_flag("--preserve-dates", options.preserve_dates, "keep the file's times");
+void add_safety(CLI::App& command, RewriteOptions& options) {
+  command.add_flag("--preserve-dates", options.write.preserve_dates, "keep the file's times");
   command
-      .add_flag("--break-hardlinks", options.break_hardlinks,
+      .add_flag("--break-hardlinks", options.write.break_hardlinks,
                 "in place on a file with several names: only this one gets the new contents")
       ->group(kSafety);
   command
-      .add_flag("--drop-signature", options.drop_signature,
+      .add_flag("--drop-signature", options.write.drop_signature,
                 "rewrite a file with an IMA or EVM signature, without the signature")
       ->group(kSafety);
   command
-      .add_flag("--drop-verity", options.drop_verity,
+      .add_flag("--drop-verity", options.write.drop_verity,
                 "rewrite a file with fs-verity, without fs-verity")
       ->group(kSafety);
-  static const std::map<std::string, PayloadMode> kPayloads{{"auto", PayloadMode::automatic},
-                                                            {"keep", PayloadMode::keep},
-                                                            {"ignore", PayloadMode::ignore}};
-  command
-      .add_option_function<std::string>(
-          "--payload",
-          [&options](const std::string& word) { options.payload = kPayloads.at(word); },
-          "data behind the ELF file. keep: they stay its last bytes; ignore: they stay at their "
-          "offset; auto: kept where the program is known to look at the end, else refused if new "
-          "bytes would get in the way")
-      ->type_name("HOW")
-      ->check(CLI::IsMember(std::vector<std::string>{"auto", "keep", "ignore"}))
-      ->default_str("auto")
+  add_payload(
+      command, options.payload, true,
+      "data behind the ELF file. keep: they stay its last bytes; ignore: they stay at their "
+      "offset; auto: kept where the program is known to look at the end, else refused if "
+      "new bytes would get in the way")
       ->group(kSafety);
-  add_second_opinion(command, options.second_opinion);
+  add_second_opinion(command, options.write.second_opinion);
 }
 
 }  // namespace
@@ -74,10 +68,10 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
   command.add_flag("--in-place")
       ->description("rewrite FILE itself (the default)")
       ->excludes(output);
-  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
-  command.add_flag("--remove-ambiguous", options.remove_ambiguous,
+  command.add_flag("--dry-run", options.write.dry_run, "print the plan, write nothing");
+  command.add_flag("--remove-ambiguous", options.request.remove_ambiguous,
                    "also remove notes that are not proven dangling");
-  command.add_flag("--respell", options.respell,
+  command.add_flag("--respell", options.request.respell,
                    "write arguments in the spelling that most tracers read");
   auto* upgrade = command.add_flag("--upgrade")
                       ->description(
@@ -85,17 +79,14 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
                           "notes (the default)");
   command
       .add_flag_callback(
-          "--no-upgrade", [&options] { options.upgrade = false; }, "leave the records alone")
+          "--no-upgrade", [&options] { options.request.upgrade = false; },
+          "leave the records alone")
       ->excludes(upgrade);
-  add_repairs(command, "--only", options.only, "make these repairs and no others");
-  add_repairs(command, "--skip", options.skip, "make all repairs but these");
-  command
-      .add_option_function<std::string>(
-          "--build-id",
-          [&options](const std::string& word) { options.new_build_id = word == "new"; },
-          "keep, or new: compute a new build-id of the same length")
-      ->type_name("HOW")
-      ->check(CLI::IsMember(std::vector<std::string>{"keep", "new"}))
+  add_repairs(command, "--only", options.request.only, "make these repairs and no others");
+  add_repairs(command, "--skip", options.request.skip, "make all repairs but these");
+  add_choice<bool, bool>(command, "--build-id", options.request.new_build_id,
+                         {{"keep", false}, {"new", true}}, "HOW",
+                         "keep, or new: compute a new build-id of the same length")
       ->default_str("keep");
   add_safety(command, options);
   auto* from_debug = command
@@ -112,10 +103,6 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
 }
 
 void add_sled(CLI::App& app, SledCommandOptions& options) {
-  static const std::map<std::string, SledKind> kKinds{
-      {"nop10", SledKind::nop10}, {"nop5", SledKind::nop5}, {"slot", SledKind::slot}};
-  static const std::map<std::string, GuardMode> kGuards{
-      {"auto", GuardMode::automatic}, {"always", GuardMode::always}, {"never", GuardMode::never}};
   CLI::App& command = *app.add_subcommand("sled", "give each probe site a patchable sled (x86-64)");
   command.footer(
       "nop10 is optimised by Linux 7.2 and later and is an ordinary site elsewhere; nop5 by Linux\n"
@@ -138,35 +125,28 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       "  reprobe sled --undo app                     # the original, byte for byte");
   add_common(command, options.common);
   add_files(command, options);
-  command
-      .add_option_function<std::string>(
-          "--kind", [&options](const std::string& word) { options.kind = kKinds.at(word); },
-          "the sled: nop10, nop5, or slot: a nop10 with a test behind it for libreprobe-rt")
-      ->type_name("KIND")
-      ->check(CLI::IsMember(std::vector<std::string>{"nop10", "nop5", "slot"}))
+  add_choice<std::optional<SledKind>, SledKind>(
+      command, "--kind", options.request.kind,
+      {{"nop10", SledKind::nop10}, {"nop5", SledKind::nop5}, {"slot", SledKind::slot}}, "KIND",
+      "the sled: nop10, nop5, or slot: a nop10 with a test behind it for libreprobe-rt")
       ->default_str("nop10");
-  command
-      .add_option_function<std::string>(
-          "--guard", [&options](const std::string& word) { options.guard = kGuards.at(word); },
-          "protect the red zone at nop5 sleds: auto (where the function may use it), always or "
-          "never")
-      ->type_name("WHEN")
-      ->check(CLI::IsMember(std::vector<std::string>{"auto", "always", "never"}))
+  add_choice<GuardMode, GuardMode>(
+      command, "--guard", options.request.guard,
+      {{"auto", GuardMode::automatic}, {"always", GuardMode::always}, {"never", GuardMode::never}},
+      "WHEN",
+      "protect the red zone at nop5 sleds: auto (where the function may use it), always or never")
       ->default_str("auto");
-  command.add_flag("--allow-fork", options.allow_fork,
+  command.add_flag("--allow-fork", options.request.allow_fork,
                    "nop5 sleds in a program that forks, too: traced on Linux 6.17 to 7.1, its "
                    "children die");
-  command.add_flag("--debuggable", options.debuggable,
+  command.add_flag("--debuggable", options.request.debuggable,
                    "no sled where a debugger's breakpoint on old code would break the way to it");
   command.add_flag("--undo", options.undo, "take the sleds out again");
-  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  command.add_flag("--dry-run", options.write.dry_run, "print the plan, write nothing");
   add_safety(command, options);
 }
 
 void add_guards(CLI::App& app, GuardsCommandOptions& options) {
-  static const std::map<std::string, GuardsCommand> kWays{{"site", GuardsCommand::site},
-                                                          {"on", GuardsCommand::on},
-                                                          {"restore", GuardsCommand::restore}};
   CLI::App& command =
       *app.add_subcommand("guards", "rewrite is-enabled checks, for tracers that raise no counter");
   command.footer(
@@ -190,12 +170,11 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       "  reprobe guards --to restore app");
   add_common(command, options.common);
   add_files(command, options);
-  command
-      .add_option_function<std::string>(
-          "--to", [&options](const std::string& word) { options.to = kWays.at(word); },
-          "site, on or restore")
-      ->type_name("WHERE")
-      ->check(CLI::IsMember(std::vector<std::string>{"site", "on", "restore"}))
+  add_choice<GuardsCommand, GuardsCommand>(command, "--to", options.to,
+                                           {{"site", GuardsCommand::site},
+                                            {"on", GuardsCommand::on},
+                                            {"restore", GuardsCommand::restore}},
+                                           "WHERE", "site, on or restore")
       ->required();
   command
       .add_option(
@@ -206,7 +185,7 @@ void add_guards(CLI::App& app, GuardsCommandOptions& options) {
       ->allow_extra_args(false);
   command.add_flag("--allow-exported", options.allow_exported,
                    "rewrite checks of exported counters: no other file checks them");
-  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  command.add_flag("--dry-run", options.write.dry_run, "print the plan, write nothing");
   add_safety(command, options);
 }
 
@@ -227,7 +206,7 @@ void add_relativize(CLI::App& app, RelativizeCommandOptions& options) {
       "  reprobe fix app                                     # later: the notes are back");
   add_common(command, options.common);
   add_files(command, options);
-  command.add_flag("--dry-run", options.dry_run, "print the plan, write nothing");
+  command.add_flag("--dry-run", options.write.dry_run, "print the plan, write nothing");
   add_safety(command, options);
 }
 

@@ -54,7 +54,7 @@ std::vector<std::string> places(const std::string& path, const ElfFile& file,
 bool has_build_id(const std::string& path, const std::string& id) {
   std::error_code failure;
   if (!fs::is_regular_file(path, failure)) return false;
-  auto source = map_input(path);
+  auto source = map_file(path);
   const auto file = source ? ElfFile::open(std::move(*source)) : tl::unexpected(source.error());
   return file && file->build_id() == id;
 }

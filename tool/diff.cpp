@@ -8,6 +8,7 @@
 
 #include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/probes/select.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"

@@ -2,41 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <filesystem>
-#include <system_error>
-
 namespace reprobe {
-namespace {
-
-// The fields of the ELF header that lead to the sections.
-bool is_about_sections(const ReadProblem& problem) {
-  constexpr std::array<std::string_view, 4> kFields = {"e_shoff", "e_shentsize", "e_shnum",
-                                                       "e_shstrndx"};
-  return std::ranges::find(kFields, problem.where) != kFields.end();
-}
-
-}  // namespace
-
-Result<std::shared_ptr<const ByteSource>> map_input(const std::string& path) {
-  auto source = map_file(path);
-  std::error_code failure;
-  if (!source && std::filesystem::is_directory(path, failure)) {
-    source.error().hint = "reprobe audit walks folders";
-  }
-  return source;
-}
-
-Result<ElfFile> open_elf(std::shared_ptr<const ByteSource> source) {
-  auto file = ElfFile::open(std::move(source));
-  // A file whose sections have no names at all says so with SHN_UNDEF.
-  if (!file || (!file->sections().empty() && file->header().shstrndx == SHN_UNDEF)) return file;
-  const auto problem = std::ranges::find_if(file->problems(), is_about_sections);
-  if (problem == file->problems().end()) return file;
-  return fail(ErrorCode::unreadable, problem->where, problem->message,
-              "the file is damaged or cut short; probes are found through its section headers");
-}
 
 void warn_of_problems(const std::string& path, const ElfFile& file, const Terminal& terminal) {
   for (const ReadProblem& problem : file.problems()) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "libprobe/elf/open_file.hpp"
 #include "tool/archive.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/thin_archive.hpp"
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 // `named`: the user named the file, so that anything else than ELF or an archive is an error.
 void visit_file(const std::string& path, bool named, const InputHandlers& handlers) {
   handlers.on_visit(path);
-  auto source = map_input(path);
+  auto source = handlers.keeps_sources ? map_file(path) : open_file(path);
   if (!source) return handlers.on_error(path, source.error());
   const Size head_size{std::min(kHeadSize, (*source)->size())};
   const auto head = (*source)->slice(FileOffset{0}, head_size, "the first bytes");

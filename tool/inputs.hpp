@@ -15,6 +15,8 @@ struct InputHandlers {
   std::function<void(const std::string& path, std::shared_ptr<const ByteSource>)> on_elf;
   std::function<void(const std::string& path, const Error&)> on_error;
   std::function<void(const std::string& path)> on_visit;  // before each file, for progress
+  // on_elf keeps what it is given: a descriptor for each would be too many.
+  bool keeps_sources{};
 };
 
 // A named file that is neither ELF nor an archive is an error; one met in a folder or an archive

@@ -12,6 +12,7 @@ Result<LinkObjects> read_link_objects(const std::vector<std::string>& paths) {
   LinkObjects objects;
   std::optional<Error> failure;
   InputHandlers handlers;
+  handlers.keeps_sources = true;
   handlers.on_visit = [](const std::string&) {};
   handlers.on_error = [&](const std::string& path, const Error& error) {
     if (failure) return;

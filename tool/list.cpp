@@ -1,20 +1,16 @@
 // reprobe list: the probes of each file.
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <optional>
 #include <set>
 
-#include "libprobe/audit/index_probes.hpp"
-#include "libprobe/audit/legacy_probes.hpp"
-#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/code/rust_names.hpp"
 #include "libprobe/deps/dependencies.hpp"
 #include "libprobe/probes/note_header.hpp"
+#include "libprobe/probes/select.hpp"
+#include "reprobe/reprobe.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/inputs.hpp"
@@ -22,13 +18,13 @@
 #include "tool/link_inputs.hpp"
 #include "tool/list_as.hpp"
 #include "tool/options.hpp"
+#include "tool/table.hpp"
 
 namespace reprobe {
 namespace {
 
-constexpr std::array<const char*, 7> kColumns = {"SITE",     "VERDICT",   "KIND",     "PROBE",
-                                                 "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
-using ListRow = std::array<std::string, kColumns.size()>;
+const TableRow kColumns = {"SITE",     "VERDICT",   "KIND",     "PROBE",
+                           "FUNCTION", "SEMAPHORE", "ARGUMENTS"};
 
 // Of Rust as the source has it; with -v the symbol too.
 std::string function_name(const Probe& probe, bool verbose) {
@@ -46,7 +42,7 @@ std::string function_text(const Probe& probe, bool verbose) {
                      site_in_function(probe).value - function_of(probe)->start.value);
 }
 
-ListRow row_of(const Probe& probe, bool verbose) {
+TableRow row_of(const Probe& probe, bool verbose) {
   const bool semaphore = probe.semaphore.value != 0 || probe.note.semaphore_section != 0;
   return {hex(probe.site.value),
           to_string(probe.verdict),
@@ -59,12 +55,6 @@ ListRow row_of(const Probe& probe, bool verbose) {
           : probe.note.semaphore_undefined ? "undefined"
                                            : "-",
           probe.note.arguments.empty() ? "-" : printable(probe.note.arguments)};
-}
-
-// Characters, not bytes: names may be UTF-8, whose later bytes of a character are 10xxxxxx.
-std::size_t width_of(std::string_view cell) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      cell, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
 Style verdict_style(Verdict verdict) {
@@ -84,29 +74,13 @@ void print_text(const std::string& path, const ElfFile& file, const std::string&
              indexed ? " in the index, none in notes" : "");
   if (!needed_by.empty()) fmt::print("  needed by {}\n", printable(needed_by));
   if (probes.empty()) return;
-  std::vector<ListRow> rows;
-  rows.reserve(probes.size());
-  std::array<std::size_t, kColumns.size()> widths{};
-  for (std::size_t c = 0; c < kColumns.size(); ++c) widths[c] = width_of(kColumns[c]);
-  for (const Probe* probe : probes) {
-    rows.push_back(row_of(*probe, verbose));
-    for (std::size_t c = 0; c < kColumns.size(); ++c) {
-      widths[c] = std::max(widths[c], width_of(rows.back()[c]));
-    }
-  }
-  const auto print_row = [&](const auto& cells, std::optional<Verdict> verdict) {
-    std::string line;
-    for (std::size_t c = 0; c < kColumns.size(); ++c) {
-      const std::string cell(cells[c]);
-      const bool last = c + 1 == kColumns.size();
-      const bool shout = c == 1 && verdict && *verdict != Verdict::live;
-      line += "  " + (shout ? terminal.out(verdict_style(*verdict), cell) : cell);
-      if (!last) line += std::string(widths[c] - width_of(cell), ' ');
-    }
-    fmt::print("{}\n", line);
-  };
-  print_row(kColumns, std::nullopt);
-  for (std::size_t i = 0; i < rows.size(); ++i) print_row(rows[i], probes[i]->verdict);
+  std::vector<TableRow> rows;
+  for (const Probe* probe : probes) rows.push_back(row_of(*probe, verbose));
+  print_table(kColumns, rows, [&](std::size_t row, std::size_t column) {
+    const Verdict verdict = probes[row]->verdict;
+    const bool shout = column == 1 && verdict != Verdict::live;
+    return shout ? terminal.out(verdict_style(verdict), rows[row][column]) : rows[row][column];
+  });
 }
 
 class Lister {
@@ -159,10 +133,11 @@ class Lister {
   }
 
   void list(const std::string& path, const ElfFile& file, const std::string& needed_by) {
-    const auto indexed = read_index_probes(file);
-    const auto others = indexed ? std::nullopt : read_other_sections(file);
-    const ProbeFile read = indexed ? *indexed : others ? *others : read_probes(file, &objects_);
-    if (others) {
+    const auto listing = reprobe::list(file, &objects_);
+    if (!listing) return fail(path, listing.error());
+    const ProbeFile& read = listing->notes;
+    const bool indexed = listing->from == Listing::From::index;
+    if (listing->from == Listing::From::other_sections) {
       terminal_.warning(path +
                         ": the notes are not in a section .note.stapsdt: no tracer finds them");
     }
@@ -170,8 +145,7 @@ class Lister {
     for (const Probe& probe : read.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
     }
-    const LegacyProbes legacy = indexed ? LegacyProbes{} : read_legacy(file);
-    for (const Probe& probe : legacy.file.probes) {
+    for (const Probe& probe : listing->legacy.file.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
     }
     // Most libraries have none.
@@ -202,8 +176,7 @@ class Lister {
       print_attach_lines(path, file, probes, *form, terminal_);
     } else {
       if (!first_) fmt::print("\n");
-      print_text(path, file, needed_by, probes, indexed.has_value(), options_.common.verbose,
-                 terminal_);
+      print_text(path, file, needed_by, probes, indexed, options_.common.verbose, terminal_);
     }
     first_ = false;
   }
@@ -222,7 +195,7 @@ class Lister {
       terminal_.detail(fmt::format("{}: {} is needed by {}: {}", path, dependency.name,
                                    dependency.needed_by.string(), place));
       if (!seen_.insert(identity(dependency.path)).second) continue;
-      auto source = map_input(place);
+      auto source = map_file(place);
       if (!source) {
         fail(place, source.error());
         continue;
@@ -248,14 +221,6 @@ class Lister {
 };
 
 }  // namespace
-
-bool selected(const std::vector<std::string>& patterns, const Note& note) {
-  if (patterns.empty()) return true;
-  const std::string full = note.provider + ":" + note.name;
-  return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-    return fnmatch(pattern.c_str(), full.c_str(), 0) == 0;
-  });
-}
 
 int run_list(const ListOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "libprobe/process/loaded.hpp"
+#include "libprobe/probes/select.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"

@@ -15,10 +15,12 @@
 #include <string>
 #include <system_error>
 
+#include "tool/check_script.hpp"
 #include "tool/command_line.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/options.hpp"
 #include "tool/run.hpp"
+#include "tool/write.hpp"
 
 namespace {
 
@@ -47,7 +49,7 @@ void hold_standard_streams() {
 
 // Not by fmt::print(), which throws where stderr cannot be written.
 int failed(const std::string& what) {
-  std::fputs(("reprobe: error: " + what + "\n").c_str(), stderr);
+  std::fputs(("reprobe: error: " + what + written_note() + "\n").c_str(), stderr);
   return kInternal;
 }
 
@@ -97,6 +99,7 @@ int run(int argc, char** argv) {
   VerifyOptions verify;
   DiffOptions diff;
   RunOptions program;
+  CheckScriptOptions check;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
@@ -106,6 +109,7 @@ int run(int argc, char** argv) {
   add_verify(app, verify);
   add_diff(app, diff);
   add_run(app, program);
+  add_check(app, check);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -119,6 +123,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
   if (app.got_subcommand("run")) return run_program(program);
+  if (app.got_subcommand("check")) return run_check_script(check);
   return run_verify(verify);
 }
 

@@ -5,10 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "libprobe/error.hpp"
-#include "libprobe/probes/probe.hpp"
-#include "libprobe/rewrite/sled/sled.hpp"
-#include "libprobe/verify/compare.hpp"
+#include "reprobe/reprobe.hpp"
 #include "tool/terminal.hpp"
 
 namespace reprobe {
@@ -20,9 +17,6 @@ struct CommonOptions {
   ColorMode color{ColorMode::automatic};
   std::vector<std::string> patterns;  // -p provider:name globs; empty: every probe
 };
-
-// Does any pattern fit "provider:name" (fnmatch(3))? True where there are no patterns.
-[[nodiscard]] bool selected(const std::vector<std::string>& patterns, const Note& note);
 
 struct ListOptions {
   CommonOptions common;
@@ -44,58 +38,34 @@ struct AuditOptions {
   std::string pid;  // a number or "all"; "": paths
 };
 
-enum class SecondOpinionMode { automatic, always, never };
-
-// What becomes of data behind the ELF file: moved along where that is known to be right, kept the
-// file's last bytes, or left at its offset.
-enum class PayloadMode { automatic, keep, ignore };
-
 // Of every command that rewrites a file.
-struct WriteOptions {
+struct RewriteOptions {
+  CommonOptions common;
   std::string file;
-  std::string output;  // "": in place
-  bool dry_run{};
-  bool preserve_dates{};
-  bool break_hardlinks{};
-  bool drop_signature{};
-  bool drop_verity{};
   PayloadMode payload{PayloadMode::automatic};
-  SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
+  WriteRequest write;  // where to, and what may be lost
 };
 
-struct FixCommandOptions : WriteOptions {
-  CommonOptions common;
+struct FixCommandOptions : RewriteOptions {
+  FixRequest request;      // without what is named here by paths
   std::string from_debug;  // "": the notes are the file's own
   std::vector<std::string> objects;
-  bool remove_ambiguous{};
-  bool respell{};
-  bool upgrade{true};             // notes for records, where the file has no notes
-  std::vector<std::string> only;  // --only and --skip: names of repairs
-  std::vector<std::string> skip;
-  bool new_build_id{};
 };
 
-struct SledCommandOptions : WriteOptions {
-  CommonOptions common;
-  std::optional<SledKind> kind;  // nothing: nop10, or what the file's sleds are
-  GuardMode guard{GuardMode::automatic};
-  bool debuggable{};
-  bool allow_fork{};
+struct SledCommandOptions : RewriteOptions {
+  SledRequest request;
   bool undo{};
 };
 
 enum class GuardsCommand { site, on, restore };
 
-struct GuardsCommandOptions : WriteOptions {
-  CommonOptions common;
+struct GuardsCommandOptions : RewriteOptions {
   GuardsCommand to{GuardsCommand::site};
   std::vector<std::string> with;  // other files that may refer to the counters
   bool allow_exported{};
 };
 
-struct RelativizeCommandOptions : WriteOptions {
-  CommonOptions common;
-};
+struct RelativizeCommandOptions : RewriteOptions {};
 
 struct VerifyOptions {
   CommonOptions common;
@@ -107,7 +77,7 @@ struct VerifyOptions {
   bool removed_ambiguous{};
   bool respelled{};
   bool new_build_id{};
-  bool ignored_payload{};
+  PayloadMode payload{PayloadMode::keep};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 

@@ -1,44 +1,11 @@
-// reprobe relativize: read -> plan -> apply -> verify -> commit.
-
-#include "libprobe/rewrite/index/relativize.hpp"
+// reprobe relativize: what is said of the index that a file gets.
 
 #include <fmt/format.h>
 
-#include "libprobe/audit/read_probes.hpp"
-#include "tool/check.hpp"
-#include "tool/elf_input.hpp"
-#include "tool/exit_code.hpp"
-#include "tool/json.hpp"
-#include "tool/options.hpp"
 #include "tool/write.hpp"
 
 namespace reprobe {
 namespace {
-
-Json plan_json(const RelativizeCommandOptions& options, const ElfFile& file,
-               const RelativizePlan& result) {
-  Json sites = Json::array();
-  for (const IndexEntry& entry : result.index.entries) {
-    sites.push_back(
-        {{"provider", entry.provider}, {"name", entry.name}, {"site", hex(entry.site.value)}});
-  }
-  Json j = plan_head(options, result.plan);
-  j["appended"] = result.plan.appended().size();
-  j["removed"] = Json::array();
-  j["sites"] = std::move(sites);
-  j["index"] = {{"address", hex(result.address.value)}, {"dangling", result.dangling}};
-  j["refused"] = Json::array();
-  add_build_id(j, file);
-  return j;
-}
-
-void print_plan(const RelativizePlan& result) {
-  for (const IndexEntry& entry : result.index.entries) {
-    fmt::print("index {} at {:#x}\n", printable(entry.provider + ":" + entry.name),
-               entry.site.value);
-  }
-  print_edits(result.plan);
-}
 
 std::string summary(const RelativizeCommandOptions& options, const RelativizePlan& result) {
   const std::size_t count = result.index.entries.size();
@@ -47,44 +14,51 @@ std::string summary(const RelativizeCommandOptions& options, const RelativizePla
   if (result.plan.empty()) return fmt::format("{}: has {}, nothing to change", options.file, what);
   const std::string left =
       result.dangling == 0 ? "" : fmt::format(", left out {} dangling", result.dangling);
-  return fmt::format("{}: {}{} {}{}; build-id kept", options.file, options.dry_run ? "would " : "",
-                     result.renewed ? (options.dry_run ? "renew" : "renewed")
-                                    : (options.dry_run ? "add" : "added"),
+  return fmt::format("{}: {}{} {}{}; build-id kept", options.file,
+                     options.write.dry_run ? "would " : "",
+                     result.renewed ? (options.write.dry_run ? "renew" : "renewed")
+                                    : (options.write.dry_run ? "add" : "added"),
                      what, left);
 }
 
-Result<int> relativize_file(const RelativizeCommandOptions& options, const Terminal& terminal) {
-  // read -> plan: nothing is written yet.
-  const auto input = open_input(options);
-  if (!input) return tl::unexpected(input.error());
-  const ProbeFile probes = read_probes(input->file);
-  const RelativizeOptions wanted{.selected = selection(options.common)};
-  const auto result = plan_relativize(input->file, probes, wanted);
-  if (!result) return tl::unexpected(result.error());
-  warn_of_problems(options.file, input->file, terminal);
-  warn_of_patchelf(options.file, input->file, result->plan, terminal);
-  // apply -> verify -> commit.
-  const CheckOptions check{.options = {.command = RewriteCommand::relativize},
-                           .second_opinion = options.second_opinion};
-  const auto written = write_checked(options, result->plan, *input, check, terminal);
-  if (!written) return tl::unexpected(written.error());
-  if (options.common.json) {
-    print_json(plan_json(options, input->file, *result));
-  } else if (options.dry_run) {
-    print_plan(*result);
+struct Relativize {
+  const RelativizeCommandOptions& options;
+
+  Result<Planned<RelativizePlan>> plan(const Input& input, const Terminal&) const {
+    return reprobe::plan(input, RelativizeRequest{options.common.patterns});
   }
-  terminal.info(summary(options, *result));
-  return kDone;
-}
+
+  void describe(Json& json, const ElfFile& file, const Planned<RelativizePlan>& planned) const {
+    const RelativizePlan& result = planned.details;
+    json["appended"] = planned.plan().appended().size();
+    json["removed"] = Json::array();
+    json["sites"] = Json::array();
+    for (const IndexEntry& entry : result.index.entries) {
+      json["sites"].push_back(
+          {{"provider", entry.provider}, {"name", entry.name}, {"site", hex(entry.site.value)}});
+    }
+    json["index"] = {{"address", hex(result.address.value)}, {"dangling", result.dangling}};
+    json["refused"] = Json::array();
+    add_build_id(json, file);
+  }
+
+  void print(const Planned<RelativizePlan>& planned) const {
+    for (const IndexEntry& entry : planned.details.index.entries) {
+      fmt::print("index {} at {:#x}\n", printable(entry.provider + ":" + entry.name),
+                 entry.site.value);
+    }
+  }
+
+  int say(const Planned<RelativizePlan>& planned, const ElfFile&, const Terminal& terminal) const {
+    terminal.info(summary(options, planned.details));
+    return kDone;
+  }
+};
 
 }  // namespace
 
 int run_relativize(const RelativizeCommandOptions& options) {
-  const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
-  const auto result = relativize_file(options, terminal);
-  if (result) return *result;
-  terminal.error(options.file, result.error());
-  return exit_code(result.error().code);
+  return run_rewrite(options, Relativize{options});
 }
 
 }  // namespace reprobe

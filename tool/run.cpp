@@ -100,7 +100,7 @@ class ProgramRunner {
 
  private:
   std::string sledded(const std::string& file, const std::string& name) {
-    SleddedFile made = sledded_copy(file, name);
+    ProgramCopy made = sledded_copy(file, name);
     if (!made.why.empty()) {
       terminal_.warning(fmt::format("{}: {}: its probes are not counted", file, made.why));
     } else if (made.path != file) {
@@ -111,9 +111,7 @@ class ProgramRunner {
 
   // Copies with sleds of the program and of the libraries with probes that it names.
   std::string prepare(const std::string& program) {
-    auto source = map_input(program);
-    if (!source) return program;
-    const auto file = open_elf(std::move(*source));
+    const auto file = open_elf(fs::path(program));
     if (!file) {
       terminal_.warning(program + ": not an ELF file: what it starts is not given sleds");
       return program;

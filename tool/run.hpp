@@ -29,11 +29,11 @@ int run_program(const RunOptions& options);
 
 // A copy of a file with sleds of the kind slot, in the user's cache; the file itself where it has
 // such sleds, or no probes, or no copy can be made (then `why` says so).
-struct SleddedFile {
+struct ProgramCopy {
   std::string path;
   std::string why;
 };
-[[nodiscard]] SleddedFile sledded_copy(const std::string& file, const std::string& name);
+[[nodiscard]] ProgramCopy sledded_copy(const std::string& file, const std::string& name);
 
 // Does a file have probes?
 [[nodiscard]] bool has_probes(const std::string& file);

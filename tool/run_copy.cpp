@@ -45,9 +45,7 @@ std::string cache_folder() {
 }
 
 std::optional<ElfFile> open_quietly(const std::string& path) {
-  auto source = map_input(path);
-  if (!source) return std::nullopt;
-  auto file = open_elf(std::move(*source));
+  auto file = open_elf(fs::path(path));
   return file ? std::optional(std::move(*file)) : std::nullopt;
 }
 
@@ -58,7 +56,7 @@ bool has_probes(const std::string& path) {
   return file && std::ranges::any_of(file->sections(), holds_notes);
 }
 
-SleddedFile sledded_copy(const std::string& path, const std::string& name) {
+ProgramCopy sledded_copy(const std::string& path, const std::string& name) {
   const auto file = open_quietly(path);
   if (!file) return {path, "not an ELF file"};
   if (file->section(kSlotSection) != nullptr) return {path, ""};
@@ -76,8 +74,8 @@ SleddedFile sledded_copy(const std::string& path, const std::string& name) {
   if (access(copy.c_str(), R_OK) == 0) return {copy, ""};
   SledCommandOptions options;
   options.file = path;
-  options.output = copy;
-  options.kind = SledKind::slot;
+  options.write.output = copy;
+  options.request.kind = SledKind::slot;
   options.common.quiet = true;
   if (run_sled(options) != kDone) return {path, "it cannot have sleds"};
   return {copy, ""};

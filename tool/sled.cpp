@@ -1,23 +1,9 @@
-// reprobe sled: read -> flow -> plan -> apply -> verify -> commit; --undo gives the input back.
-
-#include "libprobe/rewrite/sled/sled.hpp"
+// reprobe sled: what is said of the sleds of a file; --undo gives the input back.
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
-#include "libprobe/audit/read_probes.hpp"
-#include "libprobe/elf/fork_symbols.hpp"
-#include "libprobe/plan/compose.hpp"
-#include "libprobe/plan/undo.hpp"
-#include "libprobe/rewrite/sled/earlier_sleds.hpp"
-#include "tool/check.hpp"
-#include "tool/elf_input.hpp"
-#include "tool/exit_code.hpp"
-#include "tool/json.hpp"
-#include "tool/options.hpp"
-#include "tool/temporary_file.hpp"
 #include "tool/write.hpp"
 
 namespace reprobe {
@@ -30,8 +16,7 @@ std::multimap<VirtAddr, const Probe*> by_site(const ProbeFile& probes) {
   return map;
 }
 
-Json plan_json(const SledCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
-               const SledResult& result) {
+void describe_sites(Json& j, const ProbeFile& probes, const SledResult& result) {
   const auto map = by_site(probes);
   const auto named = [&](VirtAddr site, const auto& fill) {
     const auto [first, last] = map.equal_range(site);
@@ -66,16 +51,8 @@ Json plan_json(const SledCommandOptions& options, const ElfFile& file, const Pro
       refused.push_back(std::move(item));
     }
   }
-  Json j = plan_head(options, result.plan);
-  j["appended"] = result.plan.appended().size();
-  j["removed"] = Json::array();
   j["sites"] = std::move(sites);
   j["refused"] = std::move(refused);
-  if (Json followed = index_json(result.index); !followed.is_null()) {
-    j["index"] = std::move(followed);
-  }
-  add_build_id(j, file);
-  return j;
 }
 
 void print_plan(const ProbeFile& probes, const SledResult& result) {
@@ -100,7 +77,6 @@ void print_plan(const ProbeFile& probes, const SledResult& result) {
     fmt::print("leave {} at {:#x}: {}{}\n", names(site.site), site.site.value, site.reason,
                site.detail.empty() ? "" : " (" + site.detail + ")");
   }
-  print_edits(result.plan);
 }
 
 // "FILE: sleds: 529/531 (99.6%)", and what was left, by reason.
@@ -125,158 +101,50 @@ void say_coverage(const SledCommandOptions& options, const SledResult& result,
   }
 }
 
-Result<int> undo_file(const SledCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options);
-  if (!input) return tl::unexpected(input.error());
-  const auto original = undo_all(input->file);
-  if (!original) return tl::unexpected(original.error());
-  const auto plan = plan_output(input->file.source(), *original, "the original's bytes");
-  if (!plan) return tl::unexpected(plan.error());
-  // undo_all() has compared the SHA-256 of what it gives.
-  const auto written = write_output(options, *plan, *input, {});
-  if (!written) return tl::unexpected(written.error());
-  if (options.common.json) {
-    Json j = plan_head(options, *plan);
-    j["size"] = plan->kept(input->file.source()).value;
-    print_json(j);
+struct Sled {
+  const SledCommandOptions& options;
+
+  Result<Planned<SledResult>> plan(const Input& input, const Terminal&) const {
+    SledRequest request = options.request;
+    request.patterns = options.common.patterns;
+    return reprobe::plan(input, request);
   }
-  terminal.info(fmt::format("{}: {} the original", options.file,
-                            options.dry_run ? "would give back" : "gave back"));
-  return kDone;
-}
 
-// What rules.md says of nop5-fork.
-Result<void> check_forks(const SledCommandOptions& options, SledKind kind, const ElfFile& file) {
-  if (kind != SledKind::nop5 || options.allow_fork) return {};
-  const std::vector<std::string> how = fork_symbols(file);
-  if (how.empty()) return {};
-  return fail(
-      ErrorCode::refused, "--kind=nop5",
-      fmt::format("nop5-fork: the program forks (it takes {}): traced on Linux 6.17 to 7.1, "
-                  "its children die where they pass a probe",
-                  fmt::join(how, ", ")),
-      "--kind=nop10, or --allow-fork where no child passes a probe");
-}
+  void describe(Json& json, const ElfFile& file, const Planned<SledResult>& planned) const {
+    json["appended"] = planned.plan().appended().size();
+    json["removed"] = Json::array();
+    describe_sites(json, planned.probes, planned.details);
+    add_index(json, planned.details.index);
+    add_build_id(json, file);
+  }
 
-// The file's original, where it is another file.
-struct Original {
-  const ElfFile& file;
-  std::filesystem::path path;
+  void print(const Planned<SledResult>& planned) const {
+    print_plan(planned.probes, planned.details);
+  }
+
+  int say(const Planned<SledResult>& planned, const ElfFile&, const Terminal& terminal) const {
+    const SledResult& result = planned.details;
+    if (result.already) {
+      terminal.info(options.file + ": has its sleds already, nothing to change");
+      return kDone;
+    }
+    say_coverage(options, result, terminal);
+    say_index(options.file, result.index, terminal);
+    const SledPlan& sleds = result.sleds;
+    if (sleds.sites.empty() && sleds.refused.empty() && !planned.probes.probes.empty()) {
+      terminal.warning(options.file + ": no probe is selected, nothing to change");
+    }
+    // With -o the copy is there, as a build step expects it.
+    const bool none = sleds.sites.empty() && !sleds.refused.empty() && !options.write.output;
+    return none ? kRefused : kDone;
+  }
 };
-
-// Sleds for a file that has none, or for the original of one that has.
-Result<int> sled_file(const SledCommandOptions& options, const Input& given,
-                      const std::optional<Original>& original, const SledOptions& sled_options,
-                      const Terminal& terminal) {
-  const ElfFile& file = original ? original->file : given.file;
-  if (auto allowed = check_forks(options, sled_options.kind, file); !allowed) {
-    return tl::unexpected(allowed.error());
-  }
-  // read -> flow -> plan: nothing is written yet.
-  const ProbeFile probes = read_probes(file);
-  const auto result = plan_sleds(file, probes, sled_options);
-  if (!result) return tl::unexpected(result.error());
-  warn_of_problems(options.file, file, terminal);
-  Result<Plan> plan = result->plan;
-  if (original) {
-    const auto output = apply(result->plan, file.source());
-    if (!output) return tl::unexpected(output.error());
-    plan = plan_output(given.file.source(), *output, "the sleds anew");
-  }
-  if (!plan) return tl::unexpected(plan.error());
-  // apply -> verify -> commit.
-  warn_of_patchelf(options.file, file, result->plan, terminal);
-  const CheckOptions check{.options = {.command = RewriteCommand::sled},
-                           .second_opinion = options.second_opinion};
-  const auto written =
-      original ? write_output(options, *plan, given,
-                              [&](const std::filesystem::path& output) {
-                                return check_result(file, original->path, output, check, terminal);
-                              })
-               : write_checked(options, *plan, given, check, terminal);
-  if (!written) return tl::unexpected(written.error());
-  if (options.common.json) {
-    print_json(plan_json(options, file, probes, *result));
-  } else if (options.dry_run) {
-    print_plan(probes, *result);
-  }
-  say_coverage(options, *result, terminal);
-  say_index(options.file, result->index, terminal);
-  const SledPlan& sleds = result->sleds;
-  if (sleds.sites.empty() && sleds.refused.empty() && !probes.probes.empty()) {
-    terminal.warning(options.file + ": no probe is selected, nothing to change");
-  }
-  // With -o the copy is there, as a build step expects it.
-  const bool none = sleds.sites.empty() && !sleds.refused.empty() && options.output.empty();
-  return none ? kRefused : kDone;
-}
-
-Result<int> nothing_to_change(const SledCommandOptions& options, const Input& input,
-                              const Terminal& terminal) {
-  const SledResult nothing;
-  const auto written = write_output(options, nothing.plan, input, {});
-  if (!written) return tl::unexpected(written.error());
-  if (options.common.json)
-    print_json(plan_json(options, input.file, read_probes(input.file), nothing));
-  terminal.info(options.file + ": has its sleds already, nothing to change");
-  return kDone;
-}
-
-// The file has sleds: they are planned anew from its original, with those that it had and those
-// that are asked for, of the kind that it had or that is asked for.
-Result<int> sled_again(const SledCommandOptions& options, const Input& input,
-                       const Terminal& terminal) {
-  auto earlier = earlier_sleds(input.file, read_probes(input.file));
-  if (!earlier) {
-    const bool asked = options.kind || !options.common.patterns.empty();
-    if (asked) return tl::unexpected(earlier.error());
-    return nothing_to_change(options, input, terminal);
-  }
-  const auto wanted = selection(options.common);
-  const SledOptions sled_options{.kind = options.kind.value_or(earlier->kind),
-                                 .guard = options.guard,
-                                 .debuggable = options.debuggable,
-                                 .selected = [&](const Probe& probe) {
-                                   return earlier->sites.contains(probe.site) || !wanted ||
-                                          wanted(probe);
-                                 }};
-  const ElfFile& original = earlier->original;
-  const auto again = plan_sleds(original, read_probes(original), sled_options);
-  if (!again) return tl::unexpected(again.error());
-  const auto bytes = apply(again->plan, original.source());
-  const auto now = input.file.source().slice(FileOffset{0}, Size{input.file.source().size()}, "");
-  if (!bytes || !now || std::ranges::equal(*bytes, *now))
-    return nothing_to_change(options, input, terminal);
-  if (input.whole) {
-    return fail(ErrorCode::refused, "", "data behind the ELF file, which the sleds would move",
-                "reprobe sled --undo comes first");
-  }
-  const auto copy = TemporaryFile::of(
-      *original.source().slice(FileOffset{0}, Size{original.source().size()}, "the original"));
-  if (!copy) return tl::unexpected(copy.error());
-  return sled_file(options, input, Original{original, copy->path()}, sled_options, terminal);
-}
-
-Result<int> sled_or_extend(const SledCommandOptions& options, const Terminal& terminal) {
-  const auto input = open_input(options);
-  if (!input) return tl::unexpected(input.error());
-  if (input->file.section(kUndoSection) != nullptr) return sled_again(options, *input, terminal);
-  const SledOptions sled_options{.kind = options.kind.value_or(SledKind::nop10),
-                                 .guard = options.guard,
-                                 .debuggable = options.debuggable,
-                                 .selected = selection(options.common)};
-  return sled_file(options, *input, std::nullopt, sled_options, terminal);
-}
 
 }  // namespace
 
 int run_sled(const SledCommandOptions& options) {
-  const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
-  const auto result =
-      options.undo ? undo_file(options, terminal) : sled_or_extend(options, terminal);
-  if (result) return *result;
-  terminal.error(options.file, result.error());
-  return exit_code(result.error().code);
+  if (options.undo) return run_undo(options, UndoRequest::Of::sleds);
+  return run_rewrite(options, Sled{options});
 }
 
 }  // namespace reprobe

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "libprobe/elf/open_file.hpp"
 #include "tool/archive.hpp"
 #include "tool/elf_input.hpp"
 
@@ -41,7 +42,8 @@ void visit_member(const std::string& archive, const std::string& name,
                   const InputHandlers& handlers) {
   const std::string shown = fmt::format("{}({})", archive, name);
   handlers.on_visit(shown);
-  auto source = map_input((std::filesystem::path(archive).parent_path() / name).string());
+  const std::string path = (std::filesystem::path(archive).parent_path() / name).string();
+  auto source = handlers.keeps_sources ? map_file(path) : open_file(path);
   if (!source) return handlers.on_error(shown, source.error());
   const Size head_size{std::min(kHeadSize, (*source)->size())};
   const auto head = (*source)->slice(FileOffset{0}, head_size, "the first bytes");

@@ -4,12 +4,9 @@
 
 #include <optional>
 
-#include "tool/check.hpp"
-#include "tool/elf_input.hpp"
-#include "tool/exit_code.hpp"
-#include "tool/json.hpp"
+#include "libprobe/probes/select.hpp"
 #include "tool/link_inputs.hpp"
-#include "tool/options.hpp"
+#include "tool/write.hpp"
 
 namespace reprobe {
 namespace {
@@ -36,50 +33,47 @@ int run_verify(const VerifyOptions& options) {
     terminal.error(path, error);
     return exit_code(error.code);
   };
-  auto source = map_input(options.before);
-  if (!source) return fail_with(options.before, source.error());
-  const auto before = open_elf(std::move(*source));
-  if (!before) return fail_with(options.before, before.error());
   std::optional<ElfFile> debug;
   if (!options.from_debug.empty()) {
-    auto notes = map_input(options.from_debug);
-    auto file = notes ? open_elf(std::move(*notes)) : tl::unexpected(notes.error());
+    auto file = open_elf(options.from_debug);
     if (!file) return fail_with(options.from_debug, file.error());
     debug = std::move(*file);
   }
   const auto objects = read_link_objects(options.objects);
   if (!objects) return fail_with("--objects", objects.error());
-  std::vector<std::string> changed;
-  if (options.new_build_id) changed.emplace_back(".note.gnu.build-id");
-  const CheckOptions check{.options = {.command = options.command,
-                                       .allow_removed_ambiguous = options.removed_ambiguous,
-                                       .allow_new_build_id = options.new_build_id,
-                                       .notes_from = debug ? &*debug : nullptr,
-                                       .allow_respelled = options.respelled,
-                                       .objects = &*objects},
-                           .second_opinion = options.second_opinion,
-                           .changed_sections = std::move(changed),
-                           .ignored_payload = options.ignored_payload};
-  auto findings = find_differences(*before, options.before, options.after, check, terminal);
-  if (!findings) return fail_with(options.after, findings.error());
+  VerifyRequest request{.proof = {.options = {.command = options.command,
+                                              .allow_removed_ambiguous = options.removed_ambiguous,
+                                              .allow_new_build_id = options.new_build_id,
+                                              .notes_from = debug ? &*debug : nullptr,
+                                              .allow_respelled = options.respelled,
+                                              .objects = &*objects}},
+                        .ignored_payload = options.payload == PayloadMode::ignore,
+                        .second_opinion = options.second_opinion};
+  if (options.new_build_id) request.proof.changed_sections = {".note.gnu.build-id"};
+  // Which of the two files an error is about, it says with its path.
+  if (const auto before = open_elf(options.before); !before) {
+    return fail_with(options.before, before.error());
+  }
+  auto verdicts = verify(options.before, options.after, request);
+  if (!verdicts) return fail_with(options.after, verdicts.error());
+  say_remarks(verdicts->remarks, terminal);
+  std::vector<Finding>& findings = verdicts->findings;
   // -p narrows findings about probes; those about the file stay.
-  std::erase_if(*findings, [&](const Finding& finding) {
-    Note note;
-    note.provider = finding.provider;
-    note.name = finding.name;
-    return !finding.name.empty() && !selected(options.common.patterns, note);
+  std::erase_if(findings, [&](const Finding& finding) {
+    return !finding.name.empty() &&
+           !selected(options.common.patterns, finding.provider, finding.name);
   });
   if (options.common.json) {
     Json list = Json::array();
-    for (const Finding& finding : *findings) list.push_back(finding_json(finding));
+    for (const Finding& finding : findings) list.push_back(finding_json(finding));
     print_json({{"schema", "reprobe.verify/1"},
                 {"before", options.before},
                 {"after", options.after},
                 {"findings", std::move(list)}});
   } else {
-    print_text(*findings, terminal);
+    print_text(findings, terminal);
   }
-  return findings->empty() ? kDone : kFindings;
+  return findings.empty() ? kDone : kFindings;
 }
 
 }  // namespace reprobe

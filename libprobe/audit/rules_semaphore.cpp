@@ -27,13 +27,6 @@ std::string stands_where(const SemaphoreFacts& facts) {
   return facts.segment != nullptr ? "in no section" : "in no segment";
 }
 
-bool points_nowhere(const SemaphoreFacts& facts) {
-  // Linkers leave 0 plus the counter's offset in .probes where they dropped that section: in the
-  // headers, or before every segment. A stripped section header table leaves the segments.
-  return facts.segment == nullptr ||
-         (facts.segment->offset.value == 0 && facts.section == nullptr && !facts.writable);
-}
-
 // One rule: the first that applies to a counter is reported, so that a counter has one cause.
 struct CounterRule {
   std::string_view name;
@@ -56,7 +49,7 @@ std::string dangling_detail(const SemaphoreFacts& facts) {
     return "libbpf refuses the probe: the address is in no segment";
   }
   return facts.executable ? "libbpf refuses the probe: the segment is executable"
-                          : "it stands in the file's headers";
+                          : "it stands in no section, and nobody may write there";
 }
 
 std::string page_detail(const SemaphoreFacts& facts) {

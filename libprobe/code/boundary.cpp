@@ -91,6 +91,7 @@ class BoundaryChecker {
         decoder_(decoder),
         listing_(std::move(listing)),
         contradiction_(find_contradiction()) {
+    find_rows();
     mark_reached();
   }
 
@@ -168,9 +169,31 @@ class BoundaryChecker {
     });
   }
 
-  bool is_nop(const Step& step) const {
-    return nop_at(code_.subspan(step.offset), header_, function_.thumb).kind != NopKind::none;
+  // Once for all steps: a long row of nops that holds thousands of sites is walked once, not once
+  // a site.
+  void find_rows() {
+    const auto& steps = listing_.steps;
+    is_nop_.resize(steps.size());
+    row_begin_.resize(steps.size());
+    row_end_.resize(steps.size());
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      is_nop_[i] =
+          nop_at(code_.subspan(steps[i].offset), header_, function_.thumb).kind != NopKind::none;
+      const bool goes_on = i > 0 && is_nop_[i] && is_nop_[i - 1] && !is_target(steps[i].offset);
+      row_begin_[i] = goes_on ? row_begin_[i - 1] : static_cast<std::uint32_t>(i);
+    }
+    for (std::size_t i = steps.size(); i-- > 0;) {
+      const bool goes_on =
+          i + 1 < steps.size() && is_nop_[i + 1] && !is_target(steps[i + 1].offset);
+      row_end_[i] = goes_on ? row_end_[i + 1] : static_cast<std::uint32_t>(i + 1);
+    }
   }
+
+  std::size_t index_of(const Step& step) const {
+    return static_cast<std::size_t>(&step - listing_.steps.data());
+  }
+
+  bool is_nop(const Step& step) const { return is_nop_[index_of(step)]; }
 
   bool is_target(std::uint32_t offset) const {
     return std::ranges::binary_search(listing_.targets, offset);
@@ -181,8 +204,7 @@ class BoundaryChecker {
         listing_.jumps_out || function_.may_have_landing_pads || function_.thumb || !is_nop(site))
       return false;
     const auto& steps = listing_.steps;
-    auto first = static_cast<std::size_t>(&site - steps.data());
-    while (first > 0 && is_nop(steps[first - 1]) && !is_target(steps[first].offset)) --first;
+    const std::size_t first = row_begin_[index_of(site)];
     if (first == 0 || is_target(steps[first].offset) || !steps[first - 1].ends_block) return false;
     return behind_nops(site) == steps.size() || before_aligned_target(site);
   }
@@ -195,12 +217,7 @@ class BoundaryChecker {
   }
 
   // The index of the step behind the row of nops that the site is in; a branch target ends the row.
-  std::size_t behind_nops(const Step& site) const {
-    const auto& steps = listing_.steps;
-    auto last = static_cast<std::size_t>(&site - steps.data()) + 1;
-    while (last < steps.size() && is_nop(steps[last]) && !is_target(steps[last].offset)) ++last;
-    return last;
-  }
+  std::size_t behind_nops(const Step& site) const { return row_end_[index_of(site)]; }
 
   const ElfHeader& header_;
   const Function& function_;
@@ -208,6 +225,10 @@ class BoundaryChecker {
   const Decoder& decoder_;
   Listing listing_;
   std::string contradiction_;
+  // Of each step: whether it is a nop, and the row of nops that it belongs to.
+  std::vector<bool> is_nop_;
+  std::vector<std::uint32_t> row_begin_;  // the index of the row's first step
+  std::vector<std::uint32_t> row_end_;    // the index behind its last
 };
 
 // Bytes of every instruction where all have one length; 0 where they do not.

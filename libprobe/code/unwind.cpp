@@ -181,6 +181,17 @@ Result<void> UnwindWriter::check(std::span<const StubPiece> pieces) {
   return {};
 }
 
+bool UnwindWriter::same_row(VirtAddr a, VirtAddr b) {
+  const auto of_a = source(a);
+  if (!of_a) return false;
+  // The source of `b` may take the place of the other one.
+  const std::optional<CfiRow> row =
+      *of_a == nullptr ? std::nullopt : std::optional((*of_a)->rows.at(a));
+  const auto of_b = source(b);
+  if (!of_b || (*of_b == nullptr) != !row) return false;
+  return !row || (*of_b)->rows.at(b) == *row;
+}
+
 Result<UnwindWriter::Frames> UnwindWriter::describe(std::span<const Stub> stubs) {
   // By the function they come from: each is read once.
   std::vector<const Stub*> order;

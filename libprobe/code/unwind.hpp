@@ -102,6 +102,10 @@ class UnwindWriter {
   // pieces is looked at. Error: refused, with the reason.
   [[nodiscard]] Result<void> check(std::span<const StubPiece> pieces);
 
+  // Does an unwinder find the same row at both addresses, or none at both? False where the unwind
+  // information cannot be read.
+  [[nodiscard]] bool same_row(VirtAddr a, VirtAddr b);
+
   // The places of the pieces in their stub must be final.
   [[nodiscard]] Result<UnwindSizes> sizes(std::span<const Stub> stubs);
 

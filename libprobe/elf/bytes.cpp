@@ -105,7 +105,8 @@ Result<std::shared_ptr<const ByteSource>> map_file(const std::filesystem::path& 
   if (!S_ISREG(status.st_mode))
     return fail(ErrorCode::unreadable, "",
                 fmt::format("not a file to read; expected a regular file, found {}",
-                            S_ISDIR(status.st_mode) ? "a directory" : "a special file"));
+                            S_ISDIR(status.st_mode) ? "a directory" : "a special file"),
+                S_ISDIR(status.st_mode) ? "reprobe audit walks folders" : "");
   // mmap refuses a length of 0.
   if (status.st_size == 0) return memory_source({});
   const auto size = narrow<std::size_t>(static_cast<std::uint64_t>(status.st_size));

@@ -238,6 +238,12 @@ std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file, const ProbeFile
   return all;
 }
 
+bool points_nowhere(const SemaphoreFacts& facts) {
+  if (facts.address.value == 0) return false;
+  if (facts.segment == nullptr) return true;
+  return !facts.writable && (facts.section == nullptr || facts.section->executable());
+}
+
 namespace {
 
 // Calls `use` with each symbol NAME_semaphore of a counter until it gives false.

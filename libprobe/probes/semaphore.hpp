@@ -44,6 +44,13 @@ struct SemaphoreFacts {
 [[nodiscard]] std::vector<SemaphoreFacts> read_semaphores(const ElfFile& file,
                                                           const ProbeFile& probes);
 
+// Can no counter be there: in no segment, in code, or where no section describes it and nobody may
+// write? Linkers leave 0 plus the counter's offset in .probes where they dropped that section: in
+// the headers, or before every segment. A read-only section is somewhere: a debugger can raise a
+// counter there; and so is what a linker script merged with code, which may be written. False where
+// the note names no counter.
+[[nodiscard]] bool points_nowhere(const SemaphoreFacts& facts);
+
 // Does the file define any symbol NAME_semaphore of a counter's size, for whatever probe? Another
 // module's counter that a copy relocation has brought here does not count.
 [[nodiscard]] bool has_semaphore_symbol(const ElfFile& file);

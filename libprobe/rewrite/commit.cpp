@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "libprobe/rewrite/commit_attributes.hpp"
+#include "libprobe/rewrite/commit_inode.hpp"
 #include "libprobe/rewrite/commit_place.hpp"
 #include "libprobe/rewrite/commit_temp.hpp"
 
@@ -184,6 +185,9 @@ Result<void> commit(const Plan& plan, const ByteSource& input, const CommitOptio
   if (!temp) return tl::unexpected(temp.error());
   if (temp->kind() == TempFile::Kind::unnamed) signals.allow_interruption();
 
+  if (place->in_place) {
+    if (auto carried = carry_inode(place->input.get(), temp->fd()); !carried) return carried;
+  }
   if (auto written = write_output(plan, *place, input, options.last, temp->fd()); !written)
     return written;
   const AttributePolicy policy{.must_keep = place->in_place,

@@ -50,8 +50,9 @@ struct CommitOptions {
 // the rename, and its error stops it. A plan without edits writes nothing in place and copies
 // the file to another output. Other errors: unreadable (the input is not a regular file), io
 // (no space, folder not writable), internal (the plan is not of this input), whatever `check`
-// returns. The input is untouched in every error case and no temporary file stays. A symbolic
-// link stays and its target is rewritten. Forks for a moment to replace an existing file.
+// returns. The input is untouched in every error case but those whose message says that the new
+// file is in place, and no temporary file stays. A symbolic link stays and its target is rewritten.
+// Forks for a moment to replace an existing file.
 [[nodiscard]] Result<void> commit(
     const Plan& plan, const ByteSource& input, const CommitOptions& options,
     const std::function<Result<void>(const std::filesystem::path&)>& check);

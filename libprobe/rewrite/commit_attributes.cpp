@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+#include "libprobe/rewrite/commit_inode.hpp"
 
 namespace reprobe {
 namespace {
@@ -29,17 +30,21 @@ tl::unexpected<Error> cannot_keep(std::string_view what, int number) {
 // Linux limits a value, and the list of names, to XATTR_SIZE_MAX and XATTR_LIST_MAX: 64 KiB.
 constexpr std::size_t kMaxAttribute = 65536;
 
-std::optional<std::string> read_attribute(int fd, const std::string& name) {
+// Error: the errno value, ENODATA where there is no such attribute.
+tl::expected<std::string, int> read_attribute(int fd, const std::string& name) {
   std::string value(kMaxAttribute, '\0');
   const ssize_t size = ::fgetxattr(fd, name.c_str(), value.data(), value.size());
-  if (size < 0) return std::nullopt;
+  if (size < 0) return tl::unexpected(errno);
   value.resize(static_cast<std::size_t>(size));
   return value;
 }
 
-std::vector<std::string> attribute_names(int fd) {
+// trusted.* is listed for CAP_SYS_ADMIN alone (xattr(7)), and nothing tells others of it.
+tl::expected<std::vector<std::string>, int> attribute_names(int fd) {
   std::string list(kMaxAttribute, '\0');
   const ssize_t size = ::flistxattr(fd, list.data(), list.size());
+  // A file system without attributes.
+  if (size < 0 && errno != ENOTSUP && errno != ENOSYS) return tl::unexpected(errno);
   std::vector<std::string> names;
   for (std::size_t at = 0; size > 0 && at < static_cast<std::size_t>(size);) {
     names.emplace_back(list.c_str() + at);
@@ -65,10 +70,21 @@ bool is_not_possible(int number) {
 Result<void> carry_extended(int input, int output, bool must_keep) {
   // From the folder's default list; the input's own, if it has one, is set below.
   ::fremovexattr(output, std::string(kAccessList).c_str());
-  for (const std::string& name : attribute_names(input)) {
+  const auto names = attribute_names(input);
+  if (!names) {
+    if (must_keep) return cannot_keep("its attributes, which cannot be listed", names.error());
+    return {};
+  }
+  for (const std::string& name : *names) {
     if (!is_carried(name)) continue;
     const auto value = read_attribute(input, name);
-    if (!value || read_attribute(output, name) == value) continue;
+    if (!value) {
+      // Another program took it away meanwhile.
+      if (value.error() == ENODATA || !must_keep) continue;
+      return cannot_keep(fmt::format("its attribute {}, which cannot be read", name),
+                         value.error());
+    }
+    if (read_attribute(output, name) == value) continue;
     if (::fsetxattr(output, name.c_str(), value->data(), value->size(), 0) == 0) continue;
     const int number = errno;
     if (must_keep || !is_not_possible(number)) {
@@ -120,6 +136,9 @@ Result<void> carry_attributes(int input, const struct stat& status, int output,
   if (auto owner = carry_owner(status, output, policy.must_keep); !owner) return owner;
   if (auto extended = carry_extended(input, output, policy.must_keep); !extended) return extended;
   if (auto mode = carry_mode(status, output, policy.must_keep); !mode) return mode;
+  if (policy.must_keep) {
+    if (auto kept = check_inode_kept(input, output); !kept) return kept;
+  }
   if (policy.preserve_dates) {
     const std::array times{status.st_atim, status.st_mtim};
     if (::futimens(output, times.data()) != 0) return cannot_keep("its dates", errno);

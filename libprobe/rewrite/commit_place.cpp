@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "libprobe/rewrite/commit_inode.hpp"
+
 namespace reprobe {
 namespace {
 
@@ -122,6 +124,9 @@ Result<CommitPlace> find_commit_place(const CommitOptions& options) {
 }
 
 Result<void> refuse_losses(const CommitPlace& place, const CommitOptions& options) {
+  if (place.in_place) {
+    if (auto allowed = check_replaceable(place.input.get()); !allowed) return allowed;
+  }
   if (place.in_place && place.status.st_nlink > 1 && !options.allow_hard_links) {
     return fail(ErrorCode::refused, "",
                 "the file has " + std::to_string(place.status.st_nlink) +

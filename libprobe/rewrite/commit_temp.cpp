@@ -94,6 +94,7 @@ int replace_in_child(int folder, const char* from, const char* between, const ch
       number = WEXITSTATUS(status);
     } else {
       ::unlinkat(folder, between, 0);
+      number = EIO;
     }
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -162,19 +163,30 @@ int TempFile::replace_output() const {
 }
 
 Result<void> TempFile::publish() {
-  int number = replace_output();
+  const int number = replace_output();
   struct stat output {};
   struct stat ours {};
-  if (number == 0 &&
-      (::fstatat(place_->folder.get(), place_->name.c_str(), &output, AT_SYMLINK_NOFOLLOW) != 0 ||
-       ::fstat(file_.get(), &ours) != 0 || !same_file(output, ours))) {
-    number = EIO;
+  const bool in_place =
+      ::fstatat(place_->folder.get(), place_->name.c_str(), &output, AT_SYMLINK_NOFOLLOW) == 0 &&
+      ::fstat(file_.get(), &ours) == 0 && same_file(output, ours);
+  // A child that was killed may have done its work.
+  if (number != 0 && !in_place) {
+    return os_error(ErrorCode::io, "cannot write", place_->output_path(), number);
   }
-  if (number != 0) return os_error(ErrorCode::io, "cannot write", place_->output_path(), number);
   name_.clear();
-  // The name is durable after this. Should it fail, the new file is in place all the same, and
-  // there is nothing left to undo.
-  static_cast<void>(::fsync(place_->folder.get()));
+  if (!in_place) {
+    return fail(ErrorCode::io, "",
+                place_->output_path() +
+                    " was written, but another program has put something else in its place");
+  }
+  // The name is durable after this. EBADF: the folder could not be opened for reading; EINVAL,
+  // EROFS: a file system without it.
+  if (::fsync(place_->folder.get()) != 0 && errno != EBADF && errno != EINVAL && errno != EROFS) {
+    return os_error(ErrorCode::io,
+                    "the new file is in place, but a crash of the system may bring back the old "
+                    "one; cannot flush the folder of",
+                    place_->output_path(), errno);
+  }
   return {};
 }
 

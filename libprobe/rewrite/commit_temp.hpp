@@ -32,7 +32,7 @@ class TempFile {
   [[nodiscard]] const std::string& path() const { return path_; }
 
   // Puts the file in the place of the output, in one step for every observer. Error io: the
-  // output is as it was.
+  // output is as it was, unless the message says that the new file is in place.
   [[nodiscard]] Result<void> publish();
 
  private:

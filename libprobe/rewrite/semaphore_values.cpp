@@ -11,15 +11,6 @@ std::optional<VirtAddr> counter_symbol(const ElfFile& file, const SemaphoreFacts
   return facts.symbol && counter_works(file, *facts.symbol) ? facts.symbol : std::nullopt;
 }
 
-// In no data of the file: outside of every segment, in the headers, in code. A read-only section is
-// somewhere: a debugger can raise a counter there.
-bool points_nowhere(const SemaphoreFacts& facts) {
-  if (facts.address.value == 0) return false;
-  if (facts.segment == nullptr) return facts.section == nullptr;
-  if (facts.section != nullptr) return facts.section->executable();
-  return !facts.writable;
-}
-
 // sys/sdt.h puts counters there; a symbol elsewhere may be another kind of semaphore.
 bool symbol_in_probes(const ElfFile& file, VirtAddr address) {
   const Section* section = file.section_containing(address);

@@ -17,13 +17,17 @@ struct rt_full_call {
 static void call_full(void* argument, const void* state) {
   struct rt_full_call* full = argument;
   full->hit.state = state;
+  /* A handler of the other class calls nothing that sets it. */
+  const int error = errno;
   full->call->handler(&full->hit, full->call->context);
+  errno = error;
 }
 
 /* A handler that called reprobe_rt_leave() and came back all the same is the last: the list may be
  * gone. */
-static void call_all(const struct rt_thread* self, const struct rt_calls* calls,
-                     const struct reprobe_rt_registers* registers) {
+__attribute__((noinline)) static void call_all(const struct rt_thread* self,
+                                               const struct rt_calls* calls,
+                                               const struct reprobe_rt_registers* registers) {
   for (unsigned i = 0; i < calls->count; ++i) {
     const struct rt_call* call = &calls->call[i];
     if (call->full) {
@@ -108,9 +112,13 @@ void reprobe_rt_dispatch(struct reprobe_rt_registers* registers, struct rt_site*
   self->frame = frame;
   const struct rt_calls* calls = take_calls(self, site);
   if (calls == 0) return;
-  const int error = *self->error;
-  call_all(self, calls, registers);
-  *self->error = error;
+  if (__builtin_expect(calls->count == 1 && !calls->full, 1)) {
+    const struct rt_call* call = &calls->call[0];
+    const struct reprobe_rt_hit hit = {&call->site->probe, registers, 0};
+    call->handler(&hit, call->context);
+  } else {
+    call_all(self, calls, registers);
+  }
   __atomic_store_n(&self->calls, 0, __ATOMIC_RELEASE);
 }
 
@@ -136,8 +144,9 @@ static bool vector_of(const struct reprobe_rt_hit* hit, unsigned number, uint64_
   }
   switch (number) {
     VECTOR(0)
-    VECTOR(1) VECTOR(2) VECTOR(3) VECTOR(4) VECTOR(5) VECTOR(6) VECTOR(7) VECTOR(8) VECTOR(9)
-        VECTOR(10) VECTOR(11) VECTOR(12) VECTOR(13) VECTOR(14) VECTOR(15)
+    VECTOR(1)
+    VECTOR(2) VECTOR(3) VECTOR(4) VECTOR(5) VECTOR(6) VECTOR(7) VECTOR(8) VECTOR(9) VECTOR(10)
+        VECTOR(11) VECTOR(12) VECTOR(13) VECTOR(14) VECTOR(15)
   }
   *bits = low;
   return true;

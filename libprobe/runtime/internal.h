@@ -83,8 +83,7 @@ struct rt_thread {
   const struct rt_calls* calls; /* atomic; that it is in, null outside of handlers */
   uint64_t frame;               /* %rsp of the hit that is being handled */
   uint64_t nested;
-  int* error; /* the thread's errno */
-  int tid;    /* 0: free */
+  int tid; /* 0: free */
   struct rt_thread* next;
 } __attribute__((aligned(64)));
 

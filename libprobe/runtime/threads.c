@@ -59,7 +59,6 @@ struct rt_thread* rt_register_thread(void) {
     __atomic_store_n(&thread->tid, 0, __ATOMIC_RELEASE);
     return rt_self;
   }
-  thread->error = &errno;
   rt_self = thread;
   pthread_setspecific(at_exit_of_thread, thread);
   return thread;

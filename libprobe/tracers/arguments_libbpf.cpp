@@ -235,7 +235,7 @@ std::optional<ArgumentFault> check(std::string_view text, std::uint16_t machine,
   for (std::size_t number = 1; !text.empty(); ++number) {
     if (number > kMaxArguments) return ArgumentFault{number, reason::too_many_arguments, text};
     TextScan scan(text);
-    const auto size = scan.number();
+    const auto size = scan.int_number();
     if (!size || !scan.blank_literal('@'))
       return ArgumentFault{number, reason::argument_size, text};
     const auto match = operand(scan, machine, dialect);

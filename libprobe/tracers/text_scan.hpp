@@ -48,8 +48,13 @@ class TextScan {
     blanks();
     return literal(c);
   }
-  // %d, %ld and strtol(base 10): blanks, a sign, digits.
+  // %ld and strtol(base 10): blanks, a sign, digits.
   std::optional<long> number() { return integer(10); }
+  // %d: glibc's scanf(3) reads a long and keeps its low 32 bits.
+  std::optional<int> int_number() {
+    const auto value = integer(10);
+    return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  }
   // strtol(base 0): 0x and octal too.
   std::optional<long> any_number() { return integer(0); }
   // %15[...]: one to fifteen characters for which `fits` holds.

@@ -27,6 +27,16 @@ std::optional<ByteDifference> difference_in(const ElfFile& before, const ElfFile
 
 }  // namespace
 
+void merge_ranges(std::vector<Range>& ranges) {
+  std::ranges::sort(ranges, {}, &Range::begin);
+  std::vector<Range> merged;
+  for (const Range& range : ranges) {
+    if (merged.empty() || merged.back().end < range.begin) merged.push_back(range);
+    merged.back().end = std::max(merged.back().end, range.end);
+  }
+  ranges = std::move(merged);
+}
+
 std::optional<ByteDifference> first_difference(const ElfFile& before, const ElfFile& after,
                                                std::span<const Range> allowed, std::uint64_t from) {
   const std::uint64_t end = before.source().size();

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
@@ -19,6 +20,9 @@ struct Range {
   std::uint64_t begin{};
   std::uint64_t end{};
 };
+
+// Sorts them, and joins those that touch or overlap.
+void merge_ranges(std::vector<Range>& ranges);
 
 struct ByteDifference {
   std::uint64_t at{};

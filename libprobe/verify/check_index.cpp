@@ -82,6 +82,11 @@ void check_index(const ElfFile& before, const ElfFile& after, const ProbeFile& p
     return report("the index has bytes that say nothing", out);
   }
   check_sites(*index, probes, out);
+  const auto listed = std::ranges::count_if(
+      probes.probes, [](const Probe& probe) { return probe.verdict != Verdict::dangling; });
+  if (has_notes && index->partial && std::cmp_equal(index->entries.size(), listed)) {
+    report("the index says that it lacks probes, and it lacks none", out);
+  }
 }
 
 }  // namespace reprobe

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 #include <string>
 
@@ -21,15 +22,24 @@ constexpr std::size_t kManySectionFindings = 100;
 constexpr std::size_t kMostMoved = 8;
 
 constexpr std::string_view kDebugFrame = ".debug_frame";
-constexpr std::array<std::string_view, 4> kLoadedStubs{
-    kSledSection, kSlotSection, ".eh_frame.reprobe", ".eh_frame_hdr.reprobe"};
-constexpr std::array<std::string_view, 5> kNotLoaded{kDebugFrame, kUndoSection, kUndoIndexSection,
-                                                     kGuardsAtSite, kGuardsOn};
 
-template <typename Names>
-bool is_one_of(std::string_view name, const Names& names) {
-  return std::ranges::find(names, name) != names.end();
-}
+// The sections that stubs and records need, and all that their headers say but for the place.
+struct NewSection {
+  std::string_view name;
+  std::uint64_t flags;
+  std::uint64_t align;
+};
+constexpr std::array<NewSection, 9> kNewSections{{
+    {kSlotSection, SHF_ALLOC, 4096},
+    {kSledSection, SHF_ALLOC | SHF_EXECINSTR, 16},
+    {".eh_frame.reprobe", SHF_ALLOC, 4},
+    {".eh_frame_hdr.reprobe", SHF_ALLOC, 4},
+    {kDebugFrame, 0, 8},
+    {kUndoIndexSection, 0, 1},
+    {kUndoSection, 0, 1},
+    {kGuardsAtSite, 0, 1},
+    {kGuardsOn, 0, 1},
+}};
 
 class SectionComparer {
  public:
@@ -54,10 +64,9 @@ class SectionComparer {
       }
       if (out_.size() > kManySectionFindings) return;
     }
-    std::set<std::string_view> names;
     for (const Section& now :
          after_.sections().subspan(std::min(before_.sections().size(), after_.sections().size()))) {
-      if (!names.insert(now.name).second || !may_be_new(now)) {
+      if (!may_be_new(now)) {
         report(now, "is new, and none that stubs need");
       }
       if (out_.size() > kManySectionFindings) return;
@@ -84,7 +93,7 @@ class SectionComparer {
     const bool base = old.name == kBaseSection;
     const bool same = old.name == now.name && old.type == now.type && old.link == now.link &&
                       old.entsize == now.entsize && old.addralign == now.addralign &&
-                      (old.info == now.info || symbols) &&
+                      (old.info == now.info || (symbols && old.offset != now.offset)) &&
                       (old.flags == now.flags || (base && now.flags == (old.flags | SHF_ALLOC)));
     if (!same) return report(old, "another type, name, link or flags");
     if (old.addr == now.addr && old.offset == now.offset && old.size == now.size) return;
@@ -93,7 +102,10 @@ class SectionComparer {
         report(old, "the base is misplaced");
     } else if (old.allocated()) {
       if (!has_moved(old, now)) report(old, "a loaded section has another place");
-    } else if (old.addr != now.addr || !may_grow(old) || !behind_old_file(now)) {
+    } else if (have_shrunk(old, now)) {
+      return;
+    } else if (old.addr != now.addr || !may_grow(old) || now.size <= old.size ||
+               !behind_old_file(now)) {
       report(old, "has another place or size");
     } else if (old.name == kDebugFrame) {
       compare_records(old, now);
@@ -107,6 +119,16 @@ class SectionComparer {
   [[nodiscard]] bool may_grow(const Section& old) const {
     return old.index == before_.header().shstrndx || strings_.contains(old.index) ||
            old.type == SHT_SYMTAB || holds_notes(old) || old.name == kDebugFrame;
+  }
+
+  // Notes whose arguments became shorter stay where they were, with nothing behind them.
+  [[nodiscard]] bool have_shrunk(const Section& old, const Section& now) const {
+    if (!holds_notes(old) || old.addr != now.addr || old.offset != now.offset) return false;
+    if (now.size > old.size) return false;
+    const FileOffset rest{old.offset.value + now.size.value};
+    const auto bytes =
+        after_.source().slice(rest, Size{old.size.value - now.size.value}, "room of the notes");
+    return bytes && std::ranges::all_of(*bytes, [](std::byte b) { return b == std::byte{0}; });
   }
 
   [[nodiscard]] bool behind_old_file(const Section& now) const {
@@ -141,34 +163,30 @@ class SectionComparer {
   }
 
   bool may_be_new(const Section& now) {
-    if (now.link != 0 || now.info != 0 || now.entsize.value != 0 || now.type != SHT_PROGBITS ||
-        !behind_or_in_padding(now)) {
+    // Each once, and in this order.
+    const auto known = std::find_if(next_new_, kNewSections.end(),
+                                    [&](const NewSection& s) { return s.name == now.name; });
+    if (known == kNewSections.end() || now.type != SHT_PROGBITS || now.flags != known->flags ||
+        now.addralign.value != known->align || now.link != 0 || now.info != 0 ||
+        now.entsize.value != 0 || before_.section(now.name) != nullptr) {
       return false;
     }
-    if (is_one_of(now.name, kNotLoaded)) {
-      if (now.flags != 0 || now.addr.value != 0 || before_.section(now.name) != nullptr) {
-        return false;
-      }
-      if (now.name == kDebugFrame) {
-        compare_debug_frame(before_, after_, now, Size{0}, out_);
-      }
-      return true;
+    next_new_ = std::next(known);
+    // Of a loaded section compare_process() and grown_ranges() know that its memory is new.
+    if (now.allocated()) {
+      return now.addr.value % known->align == 0 && is_loaded_where_it_says(now) &&
+             before_.load_segment(now.addr) == nullptr;
     }
-    const std::uint64_t flags = now.name == kSledSection ? SHF_ALLOC | SHF_EXECINSTR : SHF_ALLOC;
-    return is_one_of(now.name, kLoadedStubs) && now.flags == flags &&
-           before_.section(now.name) == nullptr && is_loaded_where_it_says(now) &&
-           before_.load_segment(now.addr) == nullptr;
-  }
-
-  // Of a loaded section compare_process() and grown_ranges() know that its memory is new.
-  [[nodiscard]] bool behind_or_in_padding(const Section& now) const {
-    return now.allocated() || behind_old_file(now);
+    if (now.addr.value != 0 || !behind_old_file(now)) return false;
+    if (now.name == kDebugFrame) compare_debug_frame(before_, after_, now, Size{0}, out_);
+    return true;
   }
 
   const ElfFile& before_;
   const ElfFile& after_;
   std::vector<Finding>& out_;
   std::set<std::uint32_t> strings_;  // of symbol tables
+  decltype(kNewSections)::const_iterator next_new_{kNewSections.begin()};
   std::size_t moved_{};
 };
 

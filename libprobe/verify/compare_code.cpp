@@ -3,161 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
 #include <utility>
 
-#include "libprobe/verify/slot_reading.hpp"
+#include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
 namespace {
 
-// Far more than a stub holds, in jumps and in instructions that do something: a way that does not
-// come back by then is not proven.
-constexpr unsigned kMostSteps = 256;
-// Nops may stand in long rows, each of which is passed a few times.
+// Nops may stand in long rows with a sled every few bytes; each is passed a few times, as are the
+// jumps of the sleds.
 constexpr std::size_t kNopPasses = 16;
 
-constexpr std::int64_t kGuard = 128;
+constexpr Size kJumpSize{5};  // jmp rel32
 constexpr std::int64_t kReturnAddress = 8;
-// What a guarded sled has around it. The two have no effect together.
-constexpr std::array<std::uint8_t, 5> kLower{0x48, 0x8d, 0x64, 0x24, 0x80};  // lea -128(%rsp),%rsp
-constexpr std::array<std::uint8_t, 8> kRaise{0x48, 0x8d, 0xa4, 0x24,
-                                             0x80, 0x00, 0x00, 0x00};  // lea 128(%rsp),%rsp
-
-bool equals(ByteView bytes, std::span<const std::uint8_t> codes) {
-  return std::ranges::equal(bytes, codes, {},
-                            [](std::byte b) { return std::to_integer<std::uint8_t>(b); });
-}
-
-// Follows execution in one file. Nops and direct jumps have no effect but to lead on; the sites
-// (or their sleds) that they pass are kept.
-class Walker {
- public:
-  // `nops`: how many may still be passed in the function. `lower`: bytes by which the stack pointer
-  // is lower than in the original.
-  Walker(const ElfFile& file, VirtAddr at, const SledOf& site_at, std::size_t& nops,
-         std::int64_t lower = 0)
-      : file_(file), site_at_(site_at), nops_(nops), at_(at), lower_(lower) {}
-
-  // To the next instruction that does something, or to `goal`. False: there is none.
-  bool settle(bool guards, std::optional<VirtAddr> goal = {}) {
-    std::map<VirtAddr, std::size_t> passed;  // since the call: sites before each address
-    while (steps_ < kMostSteps) {
-      if (at_ == goal) return !lowered_;
-      const auto [first, fresh] = passed.emplace(at_, sites_.size());
-      if (!fresh) {
-        spins_from_ = first->second;
-        return false;
-      }
-      if (const auto site = site_at_(at_)) {
-        sites_.push_back(*site);
-        lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));
-        sled_of_ = *site;
-      }
-      if (guards && passes_slot()) continue;
-      code_ = read_x86(file_, at_);
-      lost_ = !code_;
-      if (lost_) return false;
-      visited_.push_back(at_);
-      executed_.push_back({at_, code_->end(), lower_ + (lowered_ ? kGuard : 0)});
-      if (code_->operation == Operation::nop || (guards && is_guard())) {
-        if (nops_ == 0) return false;
-        --nops_;
-        at_ = code_->end();
-      } else if (code_->flow == ReadFlow::jump && code_->target) {
-        at_ = *code_->target;
-        sled_of_.reset();
-        ++steps_;
-      } else {
-        return !lowered_;
-      }
-    }
-    return false;
-  }
-  void next() { skip(code_->size); }
-  void skip(Size size) {
-    at_.value += size.value;
-    sled_of_.reset();
-    ++steps_;
-  }
-
-  // What was passed since the last call.
-  [[nodiscard]] std::vector<Executed> take_executed() { return std::exchange(executed_, {}); }
-
-  // settle() found a loop in which nothing is done but sites are passed: the sites before it, and
-  // those that it passes for ever.
-  void spin_from(std::size_t sites) { spins_from_ = sites; }
-  [[nodiscard]] bool spins() const { return spins_from_.has_value() && !lowered_; }
-  // The first `count` sites of a loop that spins.
-  [[nodiscard]] std::vector<VirtAddr> passed_for_ever(std::size_t count) const {
-    std::vector<VirtAddr> sites = sites_;
-    const std::size_t period = sites_.size() - *spins_from_;
-    while (period != 0 && sites.size() < count) sites.push_back(sites[sites.size() - period]);
-    if (sites.size() > count) sites.resize(count);
-    return sites;
-  }
-
-  // settle() ended at code that cannot be read, which the walker stands before.
-  [[nodiscard]] bool lost() const { return lost_ && !lowered_; }
-  [[nodiscard]] VirtAddr at() const { return at_; }
-  [[nodiscard]] const X86Reading& code() const { return *code_; }
-  [[nodiscard]] ByteView bytes() const { return file_.bytes_at(code_->address, code_->size); }
-  [[nodiscard]] std::vector<VirtAddr>& sites() { return sites_; }
-  [[nodiscard]] const std::vector<VirtAddr>& visited() const { return visited_; }
-  [[nodiscard]] const std::vector<std::pair<VirtAddr, std::int64_t>>& lowers() const {
-    return lowers_;
-  }
-  [[nodiscard]] const std::vector<PassedSlot>& slots() const { return slots_; }
-
- private:
-  // Behind the nops of a sled: what it tests, and what it calls, has no effect on the program.
-  bool passes_slot() {
-    if (!sled_of_ || lowered_ || nops_ == 0) return false;
-    const auto test = read_slot_test(file_, at_);
-    if (!test) return false;
-    --nops_;
-    for (const SlotStep& step : test->steps) {
-      visited_.push_back(step.begin);
-      executed_.push_back({step.begin, step.end, lower_ + step.lower});
-    }
-    slots_.push_back({*sled_of_, test->slot, test->keeps_flags});
-    at_ = test->next;
-    sled_of_.reset();
-    return true;
-  }
-
-  // Lower, nops, raise: in this order.
-  bool is_guard() {
-    const ByteView bytes = file_.bytes_at(at_, code_->size);
-    if (!equals(bytes, lowered_ ? std::span<const std::uint8_t>(kRaise)
-                                : std::span<const std::uint8_t>(kLower))) {
-      return false;
-    }
-    lowered_ = !lowered_;
-    return true;
-  }
-
-  const ElfFile& file_;
-  const SledOf& site_at_;
-  std::size_t& nops_;
-  VirtAddr at_;
-  std::int64_t lower_;
-  std::vector<std::pair<VirtAddr, std::int64_t>> lowers_;
-  std::vector<PassedSlot> slots_;
-  std::optional<VirtAddr> sled_of_;  // the site whose sled's nops are being passed
-  std::optional<X86Reading> code_;
-  bool lowered_{};
-  bool lost_{};
-  std::optional<std::size_t> spins_from_;
-  unsigned steps_{};
-  std::vector<VirtAddr> sites_;
-  std::vector<VirtAddr> visited_;
-  std::vector<Executed> executed_;
-};
 
 class FunctionComparer {
  public:
@@ -170,7 +33,7 @@ class FunctionComparer {
         site_of_(site_of),
         sled_of_(sled_of),
         substitutions_(substitutions),
-        nops_(kNopPasses * (flow.code.size() + kMostSteps)) {
+        nops_(kNopPasses * (flow.code.size() + kMostWalkSteps)) {
     read_code();
     for (const ReadCode& code : code_) {
       if (code.reading && code.reading->target) branches_.emplace(*code.reading->target, &code);
@@ -196,7 +59,7 @@ class FunctionComparer {
       if (reaimed) reaimed_.push_back(code.address);
       const bool entered = is_target(code.address) && !reaimed;
       const bool known = !entered && (visited_.contains(code.address.value) || dead_[i]);
-      if (!inside && (known || walks(way_to(i)))) {
+      if (!inside && (known || meets_behind(way_to(i), code) || walks(way_to(i)))) {
         result_.proven.emplace_back(code.address, code.end());
       } else {
         add_finding(code.address, inside ? "a target inside the instruction" : why_);
@@ -206,6 +69,7 @@ class FunctionComparer {
       // A moved branch may still lead to where the way to a stub begins.
       if (entered_.contains(at.value) && !walks(at)) add_finding(at, why_);
     }
+    check_left_behind();
     result_.passed.assign(passed_.begin(), passed_.end());
     return std::move(result_);
   }
@@ -231,6 +95,32 @@ class FunctionComparer {
       code.size = code.reading ? code.reading->size : planned->size;
       at = code.end();
       code_.push_back(std::move(code));
+    }
+  }
+
+  // What execution passed in the original and nothing reaches any more is int3, but for the nop of
+  // a site whose sled went with the long instruction before it. (What differs in the result is
+  // compared by compare_unexecuted().)
+  void check_left_behind() {
+    std::vector<Range> executed;
+    for (const StandsFor& step : result_.stands) {
+      for (const Executed& code : step.now) executed.push_back({code.begin.value, code.end.value});
+    }
+    merge_ranges(executed);
+    for (const std::uint64_t at : visited_) {
+      const auto code = std::ranges::lower_bound(code_, VirtAddr{at}, {}, &ReadCode::address);
+      const auto passed = std::ranges::upper_bound(executed, at, {}, &Range::end);
+      if (code == code_.end() || code->address.value != at ||
+          (passed != executed.end() && passed->begin <= at)) {
+        continue;
+      }
+      const bool reached = is_target(code->address) && !is_reaimed(code->address);
+      const bool stays =
+          site_of_(code->address) && code != code_.begin() && std::prev(code)->size >= kJumpSize;
+      if (!reached && !stays && same_bytes(*code) && code->reading &&
+          code->reading->flow != ReadFlow::trap) {
+        add_finding(code->address, "it is not executed any more, and not int3");
+      }
     }
   }
 
@@ -282,11 +172,12 @@ class FunctionComparer {
 
   // Where the way to the instruction begins: the nops before it, a site among them, have no other.
   // Not in filler that nothing reaches, which another sled may have. A longer way than a walk can
-  // take is not gone back to its start.
+  // take is not gone back to its start, and a row in which both ways came together before is
+  // taken from there.
   [[nodiscard]] VirtAddr way_to(std::size_t i) const {
-    for (unsigned steps = 0; i != 0 && steps < kMostSteps; ++steps) {
+    for (unsigned steps = 0; i != 0 && steps < kMostWalkSteps; ++steps) {
       const bool nop_before = code_[i - 1].is_nop() && !dead_[i - 1];
-      if (is_target(code_[i].address) || !nop_before) break;
+      if (is_target(code_[i].address) || !nop_before || code_[i].address == met_) break;
       --i;
     }
     return code_[i].address;
@@ -302,19 +193,41 @@ class FunctionComparer {
                        [&](const auto& branch) { return !same_bytes(*branch.second); });
   }
 
+  [[nodiscard]] bool is_unchanged(VirtAddr at) const {
+    const auto code = std::ranges::lower_bound(code_, at, {}, &ReadCode::address);
+    return code != code_.end() && code->address == at && same_bytes(*code);
+  }
+
+  // Both ways from the address, over nothing but nops, come together behind the changed code, still
+  // in the row of nops: a row with many sleds is not walked to its end for each of them.
+  bool meets_behind(VirtAddr start, const ReadCode& changed) {
+    CodeWalker now(after_, start, sled_of_, nops_);
+    const auto behind = [&](VirtAddr at) { return at > changed.address && is_unchanged(at); };
+    if (!now.settle(true, behind) || !behind(now.at())) return false;
+    CodeWalker old(before_, start, site_of_, nops_);
+    if (!old.settle(false, [&](VirtAddr at) { return at == now.at(); }) || old.at() != now.at() ||
+        std::ranges::find(old.visited(), changed.address) == old.visited().end()) {
+      return false;
+    }
+    keep_step(old, now);
+    if (!keep(old, now)) return false;
+    met_ = now.at();
+    return true;
+  }
+
   // Both ways from the address do the same, and so do the branches that part on the way.
   bool walks(VirtAddr start) {
     std::vector<std::pair<VirtAddr, VirtAddr>> ways{{start, start}};
     for (std::size_t i = 0; i < ways.size(); ++i) {
-      if (i == kMostSteps) return no("too many ways");
+      if (i == kMostWalkSteps) return no("too many ways");
       if (!walk(ways[i].first, ways[i].second, ways)) return false;
     }
     return true;
   }
 
   bool walk(VirtAddr from, VirtAddr from_now, std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
-    Walker old(before_, from, site_of_, nops_);
-    Walker now(after_, from_now, sled_of_, nops_);
+    CodeWalker old(before_, from, site_of_, nops_);
+    CodeWalker now(after_, from_now, sled_of_, nops_);
     using Passed = std::pair<std::size_t, std::size_t>;
     std::map<std::pair<VirtAddr, VirtAddr>, Passed> done;  // where both have been, sites before it
     for (;;) {
@@ -326,7 +239,7 @@ class FunctionComparer {
         return no("the original's way does not come back");
       }
       // A guard that the original has itself is an instruction as any other.
-      if (!now.settle(!is_guard_like(old))) return no("the result's way does not come back");
+      if (!now.settle(!old.is_guard_like())) return no("the result's way does not come back");
       keep_step(old, now);
       if (old.at() == now.at() && same_bytes(old.code())) break;
       // An endless loop: both go round it as they went before.
@@ -356,16 +269,17 @@ class FunctionComparer {
 
   // Endless loops that do the same pass the same sites in the same order, for as long as both have
   // not come round together.
-  bool spin_alike(Walker& old, Walker& now) {
+  bool spin_alike(CodeWalker& old, CodeWalker& now) {
     const std::size_t both = (old.sites().size() + 1) * (now.sites().size() + 1);
-    const std::size_t count = std::min<std::size_t>(both, std::size_t{kMostSteps} * kMostSteps);
+    const std::size_t count =
+        std::min<std::size_t>(both, std::size_t{kMostWalkSteps} * kMostWalkSteps);
     if (old.passed_for_ever(count) != now.passed_for_ever(count))
       return no("the sleds passed are not those of the sites");
     now.sites() = old.sites();
     return keep(old, now);
   }
 
-  bool keep(Walker& old, Walker& now) {
+  bool keep(CodeWalker& old, CodeWalker& now) {
     if (old.sites() != now.sites()) return no("the sleds passed are not those of the sites");
     for (const VirtAddr at : old.visited()) visited_.insert(at.value);
     for (const VirtAddr at : now.visited()) entered_.insert(at.value);
@@ -375,45 +289,43 @@ class FunctionComparer {
   }
 
   // Both are before the same bytes at the same place, whatever these mean.
-  [[nodiscard]] bool same_end(const Walker& old, const Walker& now) const {
+  [[nodiscard]] bool same_end(const CodeWalker& old, const CodeWalker& now) const {
     return old.at() == now.at() && std::ranges::equal(before_.bytes_at(old.at(), kLongestReading),
                                                       after_.bytes_at(now.at(), kLongestReading));
   }
 
-  void keep_lowers(const Walker& walker) {
+  void keep_lowers(const CodeWalker& walker) {
     for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
     std::ranges::copy(walker.slots(), std::back_inserter(result_.slots));
   }
 
-  void keep_step(Walker& old, Walker& now) {
-    StandsFor step{now.take_executed(), {}};
+  void keep_step(CodeWalker& old, CodeWalker& now) {
+    StandsFor step{now.take_executed(), {}, {}};
     for (const Executed& code : old.take_executed()) {
-      if (step.old.size() < kMostSteps) step.old.push_back(code.begin);
+      if (code.nop) step.old_nops.push_back(code.begin);
+      if (step.old.size() < kMostWalkSteps) step.old.push_back(code.begin);
     }
     result_.stands.push_back(std::move(step));
   }
 
-  void keep_passed(const Walker& walker) {
+  void keep_passed(const CodeWalker& walker) {
     passed_.insert(walker.visited().begin(), walker.visited().end());
   }
 
-  static bool is_guard_like(const Walker& walker) {
-    return equals(walker.bytes(), kLower) || equals(walker.bytes(), kRaise);
-  }
-
   // The same operation on the same operands. A call may go through a stub of sleds.
-  bool same(const X86Reading& old, ByteView old_bytes, Walker& now,
+  bool same(const X86Reading& old, ByteView old_bytes, CodeWalker& now,
             std::vector<std::pair<VirtAddr, VirtAddr>>& ways) {
     const X86Reading& code = now.code();
     if (!same_but_target(old, old_bytes, code, now.bytes())) return false;
     if (old.flow == ReadFlow::call && old.target != code.target) {
-      Walker stub(after_, *code.target, sled_of_, nops_, kReturnAddress);
-      const bool arrives = stub.settle(true, old.target) && stub.at() == *old.target;
+      CodeWalker stub(after_, *code.target, sled_of_, nops_, kReturnAddress);
+      const bool arrives = stub.settle(true, [&](VirtAddr at) { return at == *old.target; }) &&
+                           stub.at() == *old.target;
       std::ranges::copy(stub.sites(), std::back_inserter(now.sites()));
       keep_lowers(stub);
       keep_passed(stub);
       std::vector<VirtAddr> call = result_.stands.back().old;
-      result_.stands.push_back({stub.take_executed(), std::move(call)});
+      result_.stands.push_back({stub.take_executed(), std::move(call), {}});
       return arrives;
     }
     if (old.flow == ReadFlow::conditional && old.target && code.target) {
@@ -454,7 +366,8 @@ class FunctionComparer {
   std::set<std::uint64_t> entered_;  // in the result, on these and where they part
   std::set<VirtAddr> passed_;        // in the result, on these
   std::vector<VirtAddr> reaimed_;    // targets of the original whose branches changed
-  std::size_t nops_;                 // that may still be passed
+  std::size_t nops_;                 // and jumps that may still be passed
+  std::optional<VirtAddr> met_;      // where both ways came together last, in a row of nops
   std::string why_;
   ComparedCode result_;
 };

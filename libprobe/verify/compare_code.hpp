@@ -16,12 +16,10 @@
 #include "libprobe/elf/file.hpp"
 #include "libprobe/finding.hpp"
 #include "libprobe/verify/arrivals.hpp"
+#include "libprobe/verify/code_walker.hpp"
 #include "libprobe/verify/x86_reading.hpp"
 
 namespace reprobe {
-
-// The site (by its address in the original) whose note names this address.
-using SledOf = std::function<std::optional<VirtAddr>(VirtAddr)>;
 
 // Instructions of the result that may stand for another one of the original. Empty: there are none.
 struct Substitutions {
@@ -31,25 +29,12 @@ struct Substitutions {
   std::function<std::optional<Size>(const X86Reading& original, VirtAddr now)> size;
 };
 
-// Code of the result that is executed, [begin, end), with the stack pointer `lower` bytes lower
-// than in the original.
-struct Executed {
-  VirtAddr begin, end;
-  std::int64_t lower{};
-};
-
 // What execution passes in the result, nops and jumps, until something is done, and where it is in
 // the original meanwhile: but for the stack pointer all registers are the same.
 struct StandsFor {
   std::vector<Executed> now;
-  std::vector<VirtAddr> old;
-};
-
-// A slot that the sled of a site tests.
-struct PassedSlot {
-  VirtAddr site;
-  VirtAddr slot;
-  bool keeps_flags{};  // the test leaves them as they were
+  std::vector<VirtAddr> old;       // not all of very many
+  std::vector<VirtAddr> old_nops;  // all nops of the original
 };
 
 struct ComparedCode {

@@ -17,6 +17,7 @@
 #include "libprobe/verify/compare_stub_rows.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/counter_uses.hpp"
+#include "libprobe/verify/passed_nops.hpp"
 #include "libprobe/verify/site_checks.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -47,6 +48,7 @@ class GuardComparer {
       if (to_sites) {
         compare_checks();
         compare_unexecuted(before_, after_, proven_, stands_, out_);
+        compare_passed_nops(before_, after_, {}, stands_, out_);
         compare_stub_rows(before_, after_, stands_, out_);
       } else {
         compare_presets();

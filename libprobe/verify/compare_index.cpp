@@ -159,7 +159,7 @@ class IndexComparer {
                        {{index_.offset.value, index_.offset.value + index_.size.value}}, out_);
   }
 
-  // Symbols that follow their section.
+  // Symbols follow their section. (One at its end may be the next thing's.)
   void allow_symbols_of(const Section& moved) {
     const std::uint64_t by = after_.section_at(moved.index)->addr.value - moved.addr.value;
     const unsigned word = before_.header().word();
@@ -171,7 +171,13 @@ class IndexComparer {
       for (std::uint32_t i = 0; i < old->size(); ++i) {
         const Symbol symbol = old->at(i);
         if (symbol.shndx != moved.index || !symbol.in_section()) continue;
-        if (now->at(i).value.value != symbol.value.value + by) continue;
+        if (now->at(i).value.value != symbol.value.value + by) {
+          const bool inside = symbol.type != STT_TLS &&
+                              in_range(symbol.value.value, moved.addr.value, moved.size.value);
+          if (!inside) continue;
+          return report("verify-section",
+                        fmt::format("symbol {} does not follow section {}", i, moved.name));
+        }
         // st_value in Elf32_Sym and Elf64_Sym.
         const std::uint64_t at = section.offset.value + symbol.entry_offset + (word == 8 ? 8U : 4U);
         allowed_.push_back({at, at + word});

@@ -178,6 +178,7 @@ class KeptRelocations {
     std::uint64_t budget = file.source().size();  // tables may overlap in a hostile file
     for (const Section& table : file.sections()) {
       if (!is_note_relocations(file, table)) continue;
+      ++tables;
       if (table.size.value > budget) {
         unread.emplace(table.offset.value, table.size.value);
       } else {
@@ -188,6 +189,8 @@ class KeptRelocations {
   }
 
   std::map<Relocated, std::size_t> entries;
+  std::vector<Relocated> order;  // the same, as they stand
+  std::size_t tables{};
   std::set<std::pair<std::uint64_t, std::uint64_t>> unread;  // tables: offset and size
   std::size_t outside{};                                     // of every note
   std::map<std::size_t, std::size_t> counts;                 // of notes, by number
@@ -217,13 +220,29 @@ class KeptRelocations {
         ++outside;
         continue;
       }
-      ++entries[{note->second.number, offset - note->first.second - note->second.desc, entry.type,
-                 entry.symbol, entry.addend.value_or(0)}];
+      const Relocated relocated{note->second.number,
+                                offset - note->first.second - note->second.desc, entry.type,
+                                entry.symbol, entry.addend.value_or(0)};
+      ++entries[relocated];
+      order.push_back(relocated);
     }
   }
 
   std::map<std::pair<std::uint32_t, std::uint64_t>, Place> notes_;  // section and offset
 };
+
+// Some of them are gone, and the others stand in their order. (Tables that become one are not
+// ordered.)
+bool same_order(const KeptRelocations& left, const KeptRelocations& right) {
+  if (left.tables != 1 || right.tables != 1) return true;
+  auto old = left.order.begin();
+  return std::ranges::all_of(right.order, [&](const Relocated& entry) {
+    old = std::find(old, left.order.end(), entry);
+    if (old == left.order.end()) return false;
+    ++old;
+    return true;
+  });
+}
 
 }  // namespace
 
@@ -271,7 +290,8 @@ void compare_note_relocations(const ElfFile& before, const ProbeFile& old, const
                               const ProbeFile& now, std::vector<Finding>& out) {
   Numbers numbers;
   const KeptRelocations left(before, old, numbers), right(after, now, numbers);
-  bool same = right.outside <= left.outside && left.unread == right.unread;
+  bool same =
+      right.outside <= left.outside && left.unread == right.unread && same_order(left, right);
   for (const auto& [offset, size] : left.unread) {
     const auto a = before.source().slice(FileOffset{offset}, Size{size}, "relocations");
     const auto b = after.source().slice(FileOffset{offset}, Size{size}, "relocations");

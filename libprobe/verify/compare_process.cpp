@@ -135,17 +135,8 @@ class ProcessComparer {
 
   // Sorted and apart.
   void sort_claims() {
-    std::ranges::sort(claims_.bytes, {}, &Range::begin);
-    std::vector<Range> merged;
-    for (const Range& range : claims_.bytes) {
-      if (range.begin >= range.end) continue;
-      if (!merged.empty() && range.begin <= merged.back().end) {
-        merged.back().end = std::max(merged.back().end, range.end);
-      } else {
-        merged.push_back(range);
-      }
-    }
-    claims_.bytes = std::move(merged);
+    std::erase_if(claims_.bytes, [](const Range& range) { return range.begin >= range.end; });
+    merge_ranges(claims_.bytes);
   }
 
   // Both lists ascend: each address is met once.

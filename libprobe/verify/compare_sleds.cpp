@@ -22,6 +22,7 @@
 #include "libprobe/verify/compare_stub_rows.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
 #include "libprobe/verify/moved_arguments.hpp"
+#include "libprobe/verify/passed_nops.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -43,6 +44,7 @@ class SledComparer {
       compare_arguments();
       compare_stub_symbols(before_, after_, passed_, out_);
       compare_unexecuted(before_, after_, proven_, stands_, out_);
+      compare_passed_nops(before_, after_, sleds_, stands_, out_);
       compare_stub_rows(before_, after_, stands_, out_);
       compare_slots(after_, slots_, site_of_sled_, out_);
     }
@@ -78,16 +80,22 @@ class SledComparer {
         return false;
       }
       site_of_sled_.emplace(now[i].site, old[i].site);
+      if (is_new_sled(old[i].site, now[i].site)) sleds_.insert(now[i].site);
     }
     return true;
   }
 
-  // Only live probes move, and to a nop. (What is said of the result's probes comes from its own
+  // It has moved, or its bytes have changed.
+  [[nodiscard]] bool is_new_sled(VirtAddr site, VirtAddr now) const {
+    const Size size = sled_at(after_, now);
+    return site != now || (size.value != 0 && !std::ranges::equal(before_.bytes_at(now, size),
+                                                                  after_.bytes_at(now, size)));
+  }
+
+  // Only live probes move, and to a sled. (What is said of the result's probes comes from its own
   // record of the original, and proves nothing.)
   [[nodiscard]] bool may_stand(const Probe& old, VirtAddr now) const {
-    if (old.site == now) return true;
-    const auto code = read_x86(after_, now);
-    return old.verdict == Verdict::live && code && code->operation == Operation::nop;
+    return old.site == now || (old.verdict == Verdict::live && sled_at(after_, now).value != 0);
   }
 
   void compare_functions() {
@@ -174,6 +182,7 @@ class SledComparer {
   ProbeFile new_probes_;
   std::map<VirtAddr, VirtAddr> sled_of_site_;
   std::map<VirtAddr, VirtAddr> site_of_sled_;
+  std::set<VirtAddr> sleds_;  // that the original has not
   std::map<std::uint64_t, std::int64_t> lower_;
   PassedInStubs passed_;
   ProvenCode proven_;

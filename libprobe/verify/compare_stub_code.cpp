@@ -20,13 +20,8 @@ std::vector<Range> executed(std::span<const StandsFor> stands) {
   for (const StandsFor& step : stands) {
     for (const Executed& code : step.now) all.push_back({code.begin.value, code.end.value});
   }
-  std::ranges::sort(all, {}, &Range::begin);
-  std::vector<Range> merged;
-  for (const Range& range : all) {
-    if (merged.empty() || merged.back().end < range.begin) merged.push_back(range);
-    merged.back().end = std::max(merged.back().end, range.end);
-  }
-  return merged;
+  merge_ranges(all);
+  return all;
 }
 
 constexpr std::uint64_t kJump = 5;  // jmp rel32
@@ -89,16 +84,13 @@ void compare_unexecuted(const ElfFile& before, const ElfFile& after, const Prove
     out.push_back(std::move(finding));
   };
   for (const auto& [begin, end] : proven) {
-    const auto is_filler = [&](std::uint64_t at) {
-      const auto now = byte_at(after, at);
-      return now && (*now == kTrap || now == byte_at(before, at));
-    };
+    const auto is_filler = [&](std::uint64_t at) { return byte_at(after, at) == kTrap; };
     // One jump may stand over what were several instructions.
     auto other = first_other({std::max(begin.value, behind_jump), end.value}, passed, is_filler);
     while (other) {
       const auto target = jump_target(after, *other);
       const std::uint64_t stub_end = target ? dead_stub_end(before, after, *other, *target) : 0;
-      if (stub_end == 0) return report(*other, "is not executed, and neither int3 nor as it was");
+      if (stub_end == 0) return report(*other, "is not executed, and not int3");
       dead.push_back({*target, stub_end});
       behind_jump = *other + kJump;
       other = first_other({behind_jump, end.value}, passed, is_filler);
@@ -112,11 +104,10 @@ void compare_unexecuted(const ElfFile& before, const ElfFile& after, const Prove
   const auto end = checked_add(stubs->addr.value, stubs->size.value);
   if (!bytes || !end) return report(stubs->addr.value, "cannot be read");
   const auto is_filler = [&](std::uint64_t at) {
-    const std::byte b = (*bytes)[static_cast<std::size_t>(at - stubs->addr.value)];
-    return b == kTrap || b == std::byte{0};
+    return (*bytes)[static_cast<std::size_t>(at - stubs->addr.value)] == kTrap;
   };
   const auto other = first_other({stubs->addr.value, *end}, passed, is_filler);
-  if (other) report(*other, "in the stubs is neither executed nor padding");
+  if (other) report(*other, "in the stubs is neither executed nor int3");
 }
 
 }  // namespace reprobe

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -39,6 +40,7 @@ class StubRowComparer {
 
   void run(std::span<const StandsFor> stands) {
     collect(stands);
+    compare_ways(stands);
     for (auto it = code_.begin(); it != code_.end();) {
       const auto next = std::ranges::upper_bound(it, code_.end(), it->code.begin, {}, begin_of);
       const auto proven = [this](const StubCode& code) { return same_rows(code); };
@@ -75,6 +77,35 @@ class StubRowComparer {
       if (ranges_.empty() || ranges_.back().end < begin) ranges_.push_back({begin, end});
       ranges_.back().end = std::max(ranges_.back().end, end);
     }
+  }
+
+  // What leads to the stubs from the original's code, a jump in filler among it: its row is that of
+  // the place that execution comes from, wherever the way goes.
+  void compare_ways(std::span<const StandsFor> stands) {
+    std::map<VirtAddr, bool> proven;
+    for (const StandsFor& step : stands) {
+      for (const Executed& code : step.now) {
+        if (in_stubs(code.begin) || is_unchanged(code)) continue;
+        bool& done = proven.try_emplace(code.begin, false).first->second;
+        done = done || std::ranges::any_of(step.old, [&](VirtAddr old) {
+                 return row_of(old_frames_, old) == row_of(new_frames_, code.begin);
+               });
+      }
+    }
+    for (const auto& [at, done] : proven) {
+      if (!done) return differs(at, "the way to a stub has another row than where it begins");
+    }
+  }
+
+  [[nodiscard]] bool is_unchanged(const Executed& code) const {
+    const Size size{code.end.value - code.begin.value};
+    return std::ranges::equal(before_.bytes_at(code.begin, size),
+                              after_.bytes_at(code.begin, size));
+  }
+
+  static std::optional<CfiRow> row_of(FrameLookup& frames, VirtAddr at) {
+    const FoundFrame* frame = frames.find(at);
+    return frame == nullptr ? std::nullopt : std::optional(frame->rows.at(at));
   }
 
   // At any place of the original where the registers are the same.

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/plan/undo.hpp"
@@ -53,8 +55,10 @@ class MovedTable {
         return fmt::format("lack symbol {} of the original", i);
       }
     }
+    VirtAddr last{};
     for (std::uint32_t i = 0; i < added_; ++i) {
       const Symbol symbol = b->at(old_.info + i);
+      if (symbol.value < std::exchange(last, symbol.value)) return "are in no order";
       if (!names_a_stub(symbol, b->name(symbol))) {
         return fmt::format("have symbol {}, which names no stub", old_.info + i);
       }
@@ -78,13 +82,23 @@ class MovedTable {
     if (!end || symbol.value < section->addr || *end > section->addr.value + section->size.value) {
       return false;
     }
-    names_.insert(name);
+    if (!is_old_or_next_name(symbol, name)) return false;
     name.remove_suffix(kStubSuffix.size());
     const auto first = passed_.find(symbol.value);
     if (first == passed_.end()) return false;
     for (auto at = first; at != passed_.end() && at->first.value < *end; ++at) {
       if (!at->second.contains(name) || !named_.insert(at->first).second) return false;
     }
+    return true;
+  }
+
+  // Each name stands once behind the original's, in the order in which symbols first have it.
+  bool is_old_or_next_name(const Symbol& symbol, std::string_view name) {
+    const auto [known, is_new] = names_.emplace(name, symbol.name_offset);
+    if (!is_new) return known->second == symbol.name_offset;
+    const Section* old = before_.section_at(old_.link);
+    if (old == nullptr || symbol.name_offset != old->size.value + new_names_) return false;
+    new_names_ += name.size() + 1;
     return true;
   }
 
@@ -125,9 +139,7 @@ class MovedTable {
     if (!a || !b || b->size() < a->size() || !std::ranges::equal(*a, b->first(a->size()))) {
       return false;
     }
-    std::uint64_t size = a->size();
-    for (const std::string_view name : names_) size += name.size() + 1;
-    return size == b->size();
+    return a->size() + new_names_ == b->size();
   }
 
   const ElfFile& before_;
@@ -136,8 +148,9 @@ class MovedTable {
   const Section& now_;
   const PassedInStubs& passed_;
   std::uint32_t added_{};
-  std::set<VirtAddr> named_;  // addresses of passed_ that a symbol covers
-  std::set<std::string_view> names_;
+  std::set<VirtAddr> named_;                         // addresses of passed_ that a symbol covers
+  std::map<std::string_view, std::uint64_t> names_;  // of stubs, where they stand
+  std::uint64_t new_names_{};                        // bytes of them
 };
 
 }  // namespace

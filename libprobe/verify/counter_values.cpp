@@ -23,13 +23,13 @@ bool can_be_raised(const ElfFile& file, VirtAddr address) {
          file.bytes_at(address, Size{kRaisedBytes}).size() == kRaisedBytes;
 }
 
-// No program has a counter there: nothing is loaded, or code, or what no section describes and
-// nobody may write.
+// No program has a counter there: nothing is loaded, or it is code or what no section describes,
+// and nobody may write there.
 bool is_no_data(const ElfFile& file, VirtAddr address) {
   const Segment* segment = file.load_segment(address);
-  if (segment == nullptr) return file.section_containing(address) == nullptr;
-  if (const Section* section = file.section_containing(address)) return section->executable();
-  return (segment->flags & PF_W) == 0;
+  if (segment == nullptr) return true;
+  const Section* section = file.section_containing(address);
+  return (segment->flags & PF_W) == 0 && (section == nullptr || section->executable());
 }
 
 class CounterProof {

@@ -71,6 +71,11 @@ void compare_appended(const ElfFile& before, const ElfFile& after, std::vector<F
           fmt::format("the byte at {:#x} behind the old file belongs to no section", at)));
       return;
     }
+    if (end == after.source().size()) {
+      out.push_back(verify_finding(
+          "verify-bytes", fmt::format("the file has bytes from {:#x} on that nothing needs",
+                                      std::max(begin, before.source().size()))));
+    }
   }
 }
 

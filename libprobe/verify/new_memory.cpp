@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -12,8 +14,8 @@ namespace {
 // What made room may stand this far behind the start of its segment: LLVM's objcopy takes the first
 // of two segments at one offset for the one that holds the other.
 constexpr std::uint64_t kBeforeBlock = 16;
-// Stubs end at a multiple of this.
-constexpr std::uint64_t kEndAlign = 8;
+// Behind the code of stubs everything begins, and the memory ends, at the next multiple of this.
+constexpr std::uint64_t kBehindStubs = 8;
 
 // compare_room_headers() has refused files with more.
 constexpr std::size_t kMostHeaders = 1024;
@@ -26,6 +28,10 @@ class NewMemory {
       : after_(after), load_(load), is_new_(old == nullptr), out_(out) {
     begin_ = load.offset.value + (is_new_ ? 0 : std::min(old->filesz, load.filesz).value);
     end_ = load.offset.value + load.filesz.value;
+    const Section* stubs = after.section(kSledSection);
+    if (stubs != nullptr && stubs->size.value != 0) {
+      stubs_end_ = stubs->offset.value + stubs->size.value;
+    }
   }
 
   void compare(std::vector<Range> contents) {
@@ -42,7 +48,7 @@ class NewMemory {
       at = std::max(at, range.end);
     }
     if (at >= end_) return;
-    if (end_ - at >= kEndAlign) return report(at, "holds nothing");
+    if (at != stubs_end_) return report(at, "holds nothing");
     check_padding(at, end_);
   }
 
@@ -74,11 +80,13 @@ class NewMemory {
   void check_padding(std::uint64_t from, std::uint64_t to) {
     const auto gap = after_.source().slice(FileOffset{from}, Size{to - from}, "padding");
     if (!gap) return report(from, "is not in the file");
-    // All zeros, or all int3.
-    const std::byte first = gap->front();
-    const bool known = first == std::byte{0} || first == std::byte{0xcc};
-    const auto found =
-        known ? std::ranges::find_if(*gap, [&](std::byte b) { return b != first; }) : gap->begin();
+    const bool behind_stubs = from == stubs_end_;
+    const std::uint64_t address = load_.vaddr.value + (to - load_.offset.value);
+    if (behind_stubs && (to - from >= kBehindStubs || address % kBehindStubs != 0)) {
+      return report(from, "is more than the stubs need");
+    }
+    const std::byte filler = behind_stubs ? std::byte{0xcc} : std::byte{0};
+    const auto found = std::ranges::find_if(*gap, [&](std::byte b) { return b != filler; });
     if (found == gap->end()) return;
     report(from + static_cast<std::uint64_t>(found - gap->begin()), "is neither padding nor known");
   }
@@ -87,7 +95,8 @@ class NewMemory {
   const Segment& load_;
   bool is_new_;
   std::vector<Finding>& out_;
-  std::uint64_t begin_{}, end_{};  // offsets in the file
+  std::uint64_t begin_{}, end_{};           // offsets in the file
+  std::optional<std::uint64_t> stubs_end_;  // likewise
 };
 
 }  // namespace

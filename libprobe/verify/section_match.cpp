@@ -117,13 +117,16 @@ std::optional<std::uint32_t> out_of_order(const ElfFile& before, const ElfFile& 
     return i >= after.sections().size() && gone != nullptr && holds_notes(*gone) &&
            match.now[gone->index] != gone->index;
   };
+  const bool notes_move =
+      std::ranges::count_if(before.sections(), holds_notes) > 1 ||
+      (before.section(kProbesSection) == nullptr && after.section(kProbesSection) != nullptr);
   // Of sections with one name nobody can say which is which.
   std::map<std::string_view, unsigned> names;
   for (const Section& section : before.sections()) ++names[section.name];
   auto others = numbers;
   std::erase_if(others, [&](std::uint32_t i) {
     const Section& section = *before.section_at(i);
-    return holds_notes(section) || in_gap(i) || names[section.name] > 1;
+    return (notes_move && holds_notes(section)) || in_gap(i) || names[section.name] > 1;
   });
   if (std::ranges::is_sorted(others)) return std::nullopt;
   return *std::prev(wrong);

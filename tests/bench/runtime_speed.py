@@ -66,6 +66,17 @@ def bpftrace_hit(folder, reprobe):
     return min(values) if values else None
 
 
+def counted_hit(reprobe, folder):
+    """Nanoseconds of a hit under `reprobe run --count`."""
+    program = build(reprobe, folder, "sled_speed.c", "counted", "slot", "-DSITE=1")
+    values, alone = [], []
+    for _ in range(ROUNDS // 3):
+        alone.append(float(run(program, "2000000").stdout.split()[0]))
+        said = run(reprobe, "run", "--count", "--", program, "2000000")
+        values.append(float(said.stdout.split()[0]))
+    return min(values) - min(alone)
+
+
 def hits(reprobe, libraries, folder):
     handlers = os.path.join(folder, "handlers.o")
     run("gcc", "-O2", "-mgeneral-regs-only", f"-I{INCLUDE}", "-c",
@@ -79,16 +90,17 @@ def hits(reprobe, libraries, folder):
             for name, value in re.findall(r"^(\S+) (\S+)$", run(program).stdout, re.M):
                 found[count].setdefault(name, []).append(float(value))
     least = {c: {n: min(v) for n, v in names.items()} for c, names in found.items()}
-    trap = bpftrace_hit(folder, reprobe)
+    trap, counted = bpftrace_hit(folder, reprobe), counted_hit(reprobe, folder)
     two = least[2]
     rows = ["| a hit (two arguments) | ns |", "| --- | --- |",
             f"| a call of an empty function through a pointer | {two['call']:.1f} |",
             f"| an empty `general` handler | {two['general']:.1f} |",
             f"| an empty `full` handler | {two['full']:.1f} |",
-            f"| a `general` handler that counts | {two['count']:.1f} |"]
+            f"| a `general` handler that counts by a locked instruction | {two['count']:.1f} |",
+            f"| `reprobe run --count` | {counted:.1f} |"]
     if trap:
         rows.append(f"| bpftrace `count()`, plain nop, the same run | {trap:.0f} "
-                    f"({trap / two['count']:.0f} times the handler that counts) |")
+                    f"({trap / counted:.0f} times `--count`) |")
     rows += ["| bpftime, manual and eBPF (figures of its authors, another machine) | 110, 315 |", "",
              "| arguments | an empty handler, ns | one that reads all, ns |", "| --- | --- | --- |"]
     for count in programs:

@@ -269,7 +269,17 @@ for arguments in [["list", "app"], ["audit", "app"], ["list", "--json", "app"],
         t.same(f"{' '.join(arguments)} {how}", Result(5, "", f"{lost}{reason}\n"),
                redirected(how, *arguments))
 
+# The rewrite was made before its JSON could not be printed: it must not pass for one that failed.
+for arguments, name in [(["fix", "--json", "-q", "app"], "app"),
+                        (["fix", "--json", "-q", "app", "-o", "out"], "out")]:
+    write("app", DEAD.data, 0o755)
+    t.same(f"{' '.join(arguments)} >/dev/full",
+           Result(5, "", f"{lost}No space left on device; {name}: the new file is in place\n"),
+           redirected(">/dev/full", *arguments))
+    t.check(f"{name} is the new file", read(name) != DEAD.data)
+
 # Nothing to print, nothing lost.
+write("app", DEAD.data, 0o755)
 t.same("list -q of nothing wrong, stdout closed: fix",
        Result(0, "", "reprobe: app: removed 1 dangling, kept 3 live; build-id kept\n"),
        redirected(">&-", "fix", "app"))

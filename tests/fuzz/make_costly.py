@@ -13,11 +13,11 @@ NAME = 60000  # characters of a long name
 
 
 class Costly(Elf):
-    """A file whose text is one nop after the other; probes stand on the first of them."""
+    """A file whose text is one nop after the other and a return; probes stand on the first of them."""
 
     def __init__(self, notes, text=60000, name="hit"):
         super().__init__("x86_64", DYN)
-        self.text = self.add(".text", PROGBITS, self.nop * text, ALLOC | CODE, 16)
+        self.text = self.add(".text", PROGBITS, self.nop * text + b"\xc3", ALLOC | CODE, 16)
         self.segments = [(1, 5, ".text", ".text")]
         self.place()
         self.sites = [self.text.addr + 8 * i for i in range(notes)]
@@ -98,7 +98,7 @@ def many_shared_note_sections():
 
 
 def long_function_name():
-    elf = Costly(6000)
+    elf = Costly(3000)
     elf.symbols([elf.symbol(0, 0, 0, 0, 0), elf.symbol(1, elf.text.addr, elf.text.size, 0x12, 1)],
                 b"\0" + b"f" * NAME + b"\0")
     return elf.build()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""sled_random_test.py REPROBE [SEED...]: programs made at random do what they did with sleds.
+"""sled_random_test.py REPROBE [--functions N] [SEED...]: programs made at random do what they did with sleds.
 
 Each program has functions of random blocks with branches of both lengths and directions, jump tables,
 calls, flags that live across sites, data in the red zone and relative to the instruction, and probe
 sites anywhere. With sleds it must print the same, and every tactic must have been used. With root
-and uprobes, bpftrace counts the hits of all sites in both.
+and uprobes, bpftrace counts the hits of all sites in both. Given seeds are only run untraced.
 """
+import argparse
 import json
 import os
 import random
@@ -150,13 +151,12 @@ def total_hits(file):
     return [line for line in said.stdout.splitlines() if re.match(r"\d", line)], hits, said.stderr
 
 
-def check_seed(checks, reprobe, folder, seed, options, tracing):
+def check_seed(checks, reprobe, folder, seed, functions, tracing):
     file = os.path.join(folder, f"random{seed}")
-    functions = FUNCTIONS_TRACED if tracing else FUNCTIONS
     for name, text in ((file + ".S", Maker(seed, functions).source()), (file + ".c", MAIN)):
         with open(name, "w", encoding="ascii") as out:
             out.write(text)
-    made = run("gcc", "-O1", *options, file + ".c", file + ".S", "-o", file)
+    made = run("gcc", "-O1", *(["-no-pie"] if seed % 2 == 0 else []), file + ".c", file + ".S", "-o", file)
     what = f"seed {seed}{' traced' if tracing else ''}"
     if not checks.true(f"{what}: builds", made.returncode == 0, made.stderr):
         return Counter()
@@ -185,23 +185,23 @@ def check_seed(checks, reprobe, folder, seed, options, tracing):
 
 
 def main():
-    if len(sys.argv) < 2:
-        print(__doc__, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser()
+    parser.add_argument("reprobe")
+    parser.add_argument("--functions", type=int, default=FUNCTIONS)
+    parser.add_argument("seeds", type=int, nargs="*")
+    options = parser.parse_intermixed_args()
     if os.uname().machine != "x86_64":
         environment.skip("sleds are for x86-64")
     environment.need_tools(["gcc", "bpftrace"])
     tracing = environment.can_trace()
     checks = Checks()
     used = Counter()
-    reprobe = os.path.abspath(sys.argv[1])
-    seeds = [int(seed) for seed in sys.argv[2:]] or SEEDS
+    reprobe = os.path.abspath(options.reprobe)
     with tempfile.TemporaryDirectory(prefix="reprobe-sled-random-") as folder:
-        for seed in seeds:
-            options = ["-no-pie"] if seed % 2 == 0 else []
-            used += check_seed(checks, reprobe, folder, seed, options, False)
-        if tracing:
-            check_seed(checks, reprobe, folder, seeds[0], [], True)
+        for seed in options.seeds or SEEDS:
+            used += check_seed(checks, reprobe, folder, seed, options.functions, False)
+        if tracing and not options.seeds:
+            check_seed(checks, reprobe, folder, SEEDS[0], FUNCTIONS_TRACED, True)
     checks.true(f"every tactic: {dict(used)}", {"in-place", "call-target", "jump-target",
                                                 "displace", "hop"} <= used.keys())
     print(dict(used))

@@ -1,6 +1,8 @@
 // What a committed file keeps besides its bytes. The values are written and read with the system
 // calls themselves; what needs root, or an attribute the file system lacks, says so and is skipped.
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -55,6 +57,22 @@ std::string access_list() {
 // linux/capability.h, struct vfs_cap_data: revision 2 with the effective bit, CAP_NET_RAW (13).
 std::string file_capability() {
   return std::string("\1\0\0\2\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20);
+}
+
+// chattr(1), by its own system calls.
+unsigned flags_of(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  unsigned flags = 0;
+  if (file < 0 || ::ioctl(file, FS_IOC_GETFLAGS, &flags) != 0) flags = 0;
+  ::close(file);
+  return flags;
+}
+
+bool set_flags(const fs::path& path, unsigned flags) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool set = file >= 0 && ::ioctl(file, FS_IOC_SETFLAGS, &flags) == 0;
+  ::close(file);
+  return set && flags_of(path) == flags;
 }
 
 bool is_root() { return ::geteuid() == 0; }
@@ -147,6 +165,100 @@ TEST_CASE("the folder's default access list does not reach the file", "[commit]"
   REQUIRE(attribute(folder / "new", "system.posix_acl_access") != "absent");
   REQUIRE(commit_edit({.input = folder / "app"}, 3, "xyz"));
   CHECK(attribute(folder / "app", "system.posix_acl_access") == "absent");
+}
+
+TEST_CASE("in place, the flags of chattr are kept", "[commit]") {
+  const TempFolder folder;
+  const unsigned flag = GENERATE(FS_NODUMP_FL, FS_NOATIME_FL, FS_SYNC_FL, FS_JOURNAL_DATA_FL,
+                                 FS_COMPR_FL, FS_NOCOW_FL);
+  CAPTURE(flag);
+  write_file(folder / "app", "0123456789");
+  const unsigned before = flags_of(folder / "app");
+  if (!set_flags(folder / "app", before | flag)) {
+    WARN("skipped: the file system has no such flag: " << flag);
+    return;
+  }
+  REQUIRE(commit_edit({.input = folder / "app"}, 3, "xyz"));
+  CHECK(read_file(folder / "app") == "012xyz6789");
+  CHECK(flags_of(folder / "app") == (before | flag));
+}
+
+TEST_CASE("in place, what the folder gives new files does not reach the file", "[commit]") {
+  const TempFolder folder;
+  write_file(folder / "app", "0123456789");
+  const unsigned before = flags_of(folder / "app");
+  if (!set_flags(folder.path(), flags_of(folder.path()) | FS_NODUMP_FL)) {
+    WARN("skipped: the file system has no flags");
+    return;
+  }
+  write_file(folder / "new", "");
+  if ((flags_of(folder / "new") & FS_NODUMP_FL) == 0) WARN("no flag is inherited here");
+  REQUIRE(commit_edit({.input = folder / "app"}, 3, "xyz"));
+  CHECK(flags_of(folder / "app") == before);
+}
+
+TEST_CASE("a file that may not be replaced is refused in place", "[commit]") {
+  const TempFolder folder;
+  const unsigned flag = GENERATE(FS_IMMUTABLE_FL, FS_APPEND_FL);
+  CAPTURE(flag);
+  write_file(folder / "app", "0123456789");
+  const unsigned before = flags_of(folder / "app");
+  if (!set_flags(folder / "app", before | flag)) {
+    WARN("skipped: needs root, and a file system with such flags");
+    return;
+  }
+  const auto refused = commit_edit({.input = folder / "app"}, 3, "xyz");
+  const auto elsewhere = commit_edit({.input = folder / "app", .output = folder / "out"}, 3, "xyz");
+  const auto checked = check_committable({.input = folder / "app"});
+  REQUIRE(set_flags(folder / "app", before));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == ErrorCode::refused);
+  CHECK(refused.error().hint.find("chattr -") == 0);
+  CHECK_FALSE(checked);
+  CHECK(elsewhere);
+  CHECK(read_file(folder / "app") == "0123456789");
+  CHECK(read_file(folder / "out") == "012xyz6789");
+  CHECK(names_in(folder.path()) == "app out");
+}
+
+TEST_CASE("in place, what this user may not set is refused", "[commit]") {
+  if (!is_root()) {
+    WARN("skipped: needs root, to become another user");
+    return;
+  }
+  const TempFolder folder;
+  const fs::path app = folder / "app";
+  REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
+  write_file(app, "0123456789");
+  REQUIRE(::chown(app.c_str(), 65534, 65534) == 0);
+  std::string named;
+  SECTION("a flag that takes CAP_SYS_RESOURCE") {
+    if (!set_flags(app, flags_of(app) | FS_JOURNAL_DATA_FL)) {
+      WARN("skipped: the file system has no such flag");
+      return;
+    }
+    named = "its flag j (chattr)";
+  }
+  SECTION("a capability") {
+    REQUIRE(set_attribute(app, "security.capability", file_capability()));
+    named = "security.capability";
+  }
+  SECTION("an attribute of a security module") {
+    if (!set_attribute(app, "security.label", "a:b:c")) return;
+    named = "security.label";
+  }
+  if (named.empty()) return;
+  const int code = as_nobody([&] {
+    const auto result = commit_edit({.input = app}, 3, "xyz");
+    return !result && result.error().code == ErrorCode::refused &&
+                   result.error().message.find(named) != std::string::npos
+               ? 0
+               : 1;
+  });
+  CAPTURE(named);
+  CHECK(code == 0);
+  CHECK(read_file(app) == "0123456789");
+  CHECK(names_in(folder.path()) == "app");
 }
 
 TEST_CASE("a signed file is refused, or loses its signature on request", "[commit]") {

@@ -1,6 +1,7 @@
 // Which operands each consumer reads. The x86-64 table was measured with the tools, a probe per
 // operand in a program that ran under them: gdb 13.1, bcc's tplist, libbpf 1.1, perf 6.1.
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -197,6 +198,20 @@ TEST_CASE("hostile argument texts end") {
         CHECK((!fault || fault->number >= 1));
       }
     }
+  }
+}
+
+// What scanf(3) itself gives, with which libbpf reads the size.
+TEST_CASE("a size that does not fit an int is read as scanf reads it", "[consumers]") {
+  for (const std::string text :
+       {"8", "-8", "-9223372036854775808", "9223372036854775807", "18446744073709551624",
+        "4294967304", "-4294967304", "2147483648", "-2147483656", "99999999999999999999999"}) {
+    INFO(text);
+    int size = 0;
+    REQUIRE(std::sscanf(text.c_str(), "%d", &size) == 1);
+    CHECK(TextScan(text).int_number() == size);
+    const bool usual = size == 8 || size == -8 || size == -1;
+    CHECK(libbpf_arguments(text + "@%rax", EM_X86_64).has_value() == !usual);
   }
 }
 

@@ -2,6 +2,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 
@@ -9,6 +11,7 @@
 #include "elf_builder.hpp"
 #include "libprobe/elf/bytes.hpp"
 #include "libprobe/elf/file.hpp"
+#include "libprobe/elf/open_file.hpp"
 
 using namespace reprobe;
 using namespace reprobe::test;
@@ -111,6 +114,55 @@ TEST_CASE("map_file says what is wrong with a path") {
   const auto small = map_file(folder / "short");
   REQUIRE(small);
   CHECK(as_text(*(*small)->slice({0}, {3}, "x")) == "abc");
+}
+
+TEST_CASE("A file that is opened gives the bytes of one that is mapped") {
+  const TempFolder folder;
+  Bytes bytes(300'000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i >> 7);
+  std::ofstream(folder / "file").close();
+  write_at(folder / "file", 0, bytes);
+  const auto mapped = map_file(folder / "file");
+  REQUIRE(mapped);
+  // Small pieces near to each other and far away, more than are read, and one that is large.
+  constexpr std::array<std::pair<std::uint64_t, std::uint64_t>, 12> kSlices = {{{0, 64},
+                                                                                {64, 500},
+                                                                                {299'000, 1000},
+                                                                                {298'500, 100},
+                                                                                {150'000, 8},
+                                                                                {150'008, 1024},
+                                                                                {299'999, 1},
+                                                                                {70'000, 0},
+                                                                                {90'000, 3},
+                                                                                {200'000, 5},
+                                                                                {0, 300'000},
+                                                                                {120'000, 64}}};
+  const auto opened = open_file(folder / "file");
+  REQUIRE(opened);
+  CHECK((*opened)->size() == 300'000);
+  std::vector<ByteView> views;
+  for (const auto& [offset, size] : kSlices)
+    views.push_back((*opened)->slice({offset}, {size}, "x").value());
+  for (std::size_t i = 0; i < kSlices.size(); ++i) {
+    const auto& [offset, size] = kSlices.at(i);
+    CHECK(std::ranges::equal(views[i], (*mapped)->slice({offset}, {size}, "x").value()));
+  }
+  const auto fresh = open_file(folder / "file");
+  REQUIRE(fresh);
+  for (const std::uint64_t size : {std::uint64_t{2}, ~std::uint64_t{0}}) {
+    const auto past = (*fresh)->slice({299'999}, {size}, "it");
+    const auto same = (*mapped)->slice({299'999}, {size}, "it");
+    REQUIRE(!past);
+    CHECK(past.error().message == same.error().message);
+  }
+  CHECK(!open_file(folder / "missing"));
+  CHECK(!open_file(folder.path()));
+
+  // Cut short while it is read: an error, not SIGBUS.
+  std::filesystem::resize_file(folder / "file", 10);
+  const auto cut = (*fresh)->slice({200'000}, {64}, "x");
+  REQUIRE(!cut);
+  CHECK(cut.error().message == "the file was cut short while it was read");
 }
 
 TEST_CASE("A file over 4 GiB is read where its headers point") {

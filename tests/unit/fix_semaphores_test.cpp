@@ -2,6 +2,7 @@
 // For both classes and byte orders.
 
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/audit/rules.hpp"
 #include "repaired_file.hpp"
 
 namespace reprobe::test {
@@ -57,6 +58,45 @@ TEST_CASE("semaphores: a field that points nowhere is corrected from the symbol,
     const auto [fix, bytes] = repair(program.build(), options);
     CHECK(rules(fix) == c.rules);
     CHECK(read_probes(open(bytes)).probes[0].note.semaphore == VirtAddr{c.wanted});
+  }
+}
+
+// What audit promises ("fix clears the field") fix does, and then audit has nothing left to say.
+TEST_CASE("semaphores: audit and fix have one idea of what points nowhere") {
+  struct Case {
+    std::uint64_t field;
+    bool merged;
+    std::string rule;  // of audit, before
+    std::uint64_t left;
+  };
+  constexpr std::uint64_t kLost = 0x90000;
+  const auto c = GENERATE(values<Case>({
+      {kLost + 2, false, "semaphore-dangling", 0},           // allocated, in no PT_LOAD
+      {kText + 4, false, "semaphore-dangling", 0},           // code
+      {kText + 4, true, "semaphore-executable", kText + 4},  // merged by a linker script
+      {0x7ffe, false, "semaphore-dangling", 0},              // nothing is there
+      {kRodata + 2, false, "semaphore-readonly", kRodata + 2},
+      {kData + 2, false, "", kData + 2},
+  }));
+  for (const auto& kind : kinds()) {
+    CAPTURE(kind.is64, kind.order == std::endian::big, c.field, c.merged);
+    Program program(kind);
+    program.merged = c.merged;
+    program.unmapped = kLost;
+    program.notes = {program.note("one", c.field)};
+    const Bytes before = program.build();
+    const auto semaphore_rules = [](const Bytes& bytes) {
+      std::string found;
+      const ElfFile file = open(bytes);
+      for (const Finding& finding : audit(file, read_probes(file))) {
+        if (finding.rule.starts_with("semaphore-")) found += finding.rule;
+      }
+      return found;
+    };
+    CHECK(semaphore_rules(before) == c.rule);
+    const auto [fix, bytes] = repair(before);
+    CHECK(read_probes(open(bytes)).probes.at(0).note.semaphore == VirtAddr{c.left});
+    CHECK(semaphore_rules(bytes) == (c.left == 0 ? "" : c.rule));
   }
 }
 

@@ -50,10 +50,14 @@ struct Program {
     if (early_notes) add_notes();
     data = elf.section(
         {.name = counters, .flags = SHF_ALLOC | SHF_WRITE, .addr = kData, .bytes = Bytes(8)});
+    if (unmapped != 0) {
+      elf.section(
+          {.name = ".lost", .flags = SHF_ALLOC | SHF_WRITE, .addr = unmapped, .bytes = Bytes(8)});
+    }
     comment = elf.section({.name = ".comment", .bytes = bytes_of("compiler")});
     if (!early_notes) add_notes();
     elf.load(PF_R, rodata, end);
-    elf.load(PF_R | PF_X, text, fini);
+    elf.load(PF_R | PF_X | (merged ? PF_W : 0), text, fini);
     elf.load(PF_R | PF_W, data);
     if (has_base) {
       elf.symbol({.name = "_.stapsdt.base",
@@ -82,6 +86,8 @@ struct Program {
 
   ElfBuilder elf;
   bool has_base{true}, early_notes{};
+  bool merged{};             // the code may be written
+  std::uint64_t unmapped{};  // of an allocated section in no segment; 0: there is none
   std::string counters{".probes"};
   std::vector<Bytes> notes;  // one section each
   std::uint32_t note_type{SHT_NOTE};

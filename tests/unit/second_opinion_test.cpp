@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <string>
 #include <vector>
@@ -246,6 +247,30 @@ TEST_CASE("hostile fields end in an answer", "[second-opinion]") {
   }
   CHECK(answered > 20);
   CHECK(agreed < answered);
+}
+
+TEST_CASE("very many notes are no work for LIEF, and their bytes are compared", "[second-opinion]") {
+  // LIEF 0.9 compares each of them with all others, which takes longer than the child has.
+  constexpr std::uint32_t kCount = 30000, kSize = 24;
+  SmallLibrary subject;
+  const std::uint64_t at = subject.bytes().size();
+  subject.put(SmallLibrary::section(SmallLibrary::kStapsdt) + 24, at);
+  subject.put(SmallLibrary::section(SmallLibrary::kStapsdt) + 32, std::uint64_t{kCount} * kSize);
+  std::string notes;
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    const std::array<std::uint32_t, 6> note{8, 4, 3, 0x70617473, 0x00746473, i};  // "stapsdt"
+    notes.append(reinterpret_cast<const char*>(note.data()), kSize);
+  }
+  const Pair pair;
+  write_file(pair.before, subject.bytes() + notes);
+  write_file(pair.after, subject.bytes() + notes);
+  const auto same = pair.opinion();
+  INFO(joined(same));
+  CHECK(same.state == State::agrees);
+  notes[kSize * 20000 + 20] ^= 1;
+  write_file(pair.after, subject.bytes() + notes);
+  CHECK(joined(pair.opinion()) == "section 5 .note.stapsdt: other contents\n");
+  CHECK(pair.opinion({".note.stapsdt"}).state == State::agrees);
 }
 
 TEST_CASE("names from the file are printed without control characters", "[second-opinion]") {

@@ -33,7 +33,8 @@ class Emitted {
     SledPlanner planner({.kind = kind,
                          .needs_guard = [=](const FunctionFlow&, VirtAddr) { return guarded; },
                          .arguments_fit = [](VirtAddr, std::int64_t) { return true; },
-                         .unwinds = [](const StubPlan&) { return true; }});
+                         .unwinds = [](const StubPlan&) { return true; },
+                         .same_row = [](VirtAddr, VirtAddr) { return true; }});
     const VirtAddr address{kStart.value + static_cast<std::uint64_t>(site)};
     planner.add(flow_of(kStart, bytes, targets, padding), std::vector<VirtAddr>{address});
     const SledPlan plan = std::move(planner).finish();
@@ -93,10 +94,13 @@ TEST_CASE("operands relative to the instruction", "[sled]") {
 }
 
 TEST_CASE("a short conditional jump gets its long form", "[sled]") {
-  // test %edi,%edi; nop; jne 0x100a; xor %eax,%eax; ret; nop; nop; mov %edi,%eax; ret
-  const Emitted emitted("85ff 90 7505 31c0 c3 90 90 89f8 c3", 2, {{10, kTargetBranch}});
-  // sled; jne 0x100a; xor %eax,%eax; jmp 0x1007
-  CHECK(emitted.has_code("90 662e0f1f840000000000 0f85f9bfffff 31c0 e9efbfffff"));
+  // test %edi,%edi; nop; jne 0x100a; mov $1,%eax; ret
+  const Emitted emitted("85ff 90 7505 b801000000 c3", 2, {{10, kTargetBranch}});
+  // sled; jne 0x100a; mov $1,%eax; jmp 0x100a
+  CHECK(emitted.has_code("90 662e0f1f840000000000 0f85f9bfffff b801000000 e9efbfffff"));
+  // Nops of the same sizes, and the jump where an instruction is long enough.
+  CHECK(emitted.has_patch(3, "6690"));
+  CHECK(emitted.has_patch(5, "e9f63f0000"));
 }
 
 TEST_CASE("a call through a stub", "[sled]") {

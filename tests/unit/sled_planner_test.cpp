@@ -17,7 +17,8 @@ SledRules easy_rules(SledKind kind = SledKind::nop10) {
   return {.kind = kind,
           .needs_guard = [](const FunctionFlow&, VirtAddr) { return false; },
           .arguments_fit = [](VirtAddr, std::int64_t) { return true; },
-          .unwinds = [](const StubPlan&) { return true; }};
+          .unwinds = [](const StubPlan&) { return true; },
+          .same_row = [](VirtAddr, VirtAddr) { return true; }};
 }
 
 SledPlan plan_of(const FunctionFlow& flow, std::vector<VirtAddr> sites,
@@ -164,7 +165,7 @@ TEST_CASE("padding behind a block completes a window", "[sled]") {
 }
 
 TEST_CASE("a short window hops into padding nearby", "[sled]") {
-  // nop; jmp 0x1000; ret; int3...: what follows the ret is dead.
+  // nop; jmp 0x1000; ret; int3...: what follows the ret is dead. The nop stays.
   const Bytes dead = bytes_of({0x90, 0xeb, 0xfd, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc});
   const FunctionFlow hop = flow_of(kPlanAt, dead, {{0, kTargetBranch}, {3, kTargetBranch}}, 6);
   const SledPlan hopped = plan_of(hop, {at(0)});
@@ -172,10 +173,41 @@ TEST_CASE("a short window hops into padding nearby", "[sled]") {
   CHECK(hopped.sites[0].tactic == Tactic::hop);
   REQUIRE(hopped.patches.size() == 2);
   CHECK(hopped.patches[0].form == Patch::Form::hop);
-  CHECK(hopped.patches[0].size == Size{3});
+  CHECK(hopped.patches[0].at == at(1));
+  CHECK(hopped.patches[0].size == Size{2});
   CHECK(hopped.patches[0].hole == at(4));
   CHECK(hopped.patches[1].form == Patch::Form::jump);
   CHECK(hopped.patches[1].at == at(4));
+
+  SECTION("not where an unwinder finds another row in the hole") {
+    SledRules rules = easy_rules();
+    rules.same_row = [](VirtAddr, VirtAddr hole) { return hole < at(4); };
+    CHECK(plan_of(hop, {at(0)}, std::move(rules)).sites.empty());
+  }
+}
+
+TEST_CASE("a jump that a breakpoint would break stands later in the run", "[sled]") {
+  // nop; test %rbx,%rbx; mov 8(%rbx),%eax; mov $1,%ecx; ret
+  const Bytes code = bytes_of({0x90, 0x48, 0x85, 0xdb, 0x8b, 0x43, 0x08, 0xb9, 1, 0, 0, 0, 0xc3});
+  const FunctionFlow flow = flow_of(kPlanAt, code, {{0, kTargetBranch}});
+  const SledPlan plan = plan_of(flow, {at(0)});
+  REQUIRE(plan.sites.size() == 1);
+  CHECK(plan.sites[0].tactic == Tactic::displace);
+  REQUIRE(plan.patches.size() == 4);
+  for (const std::size_t i : {0U, 1U, 2U}) CHECK(plan.patches[i].form == Patch::Form::nops);
+  CHECK(plan.patches[1].at == at(1));
+  CHECK(plan.patches[1].size == Size{3});
+  CHECK(plan.patches[3].at == at(7));
+  CHECK(plan.patches[3].boundaries == 0);
+  CHECK(instructions_of(plan.stubs[0]) == std::vector<std::uint64_t>{1, 4, 7});
+
+  SECTION("not where the nops have other rows") {
+    SledRules rules = easy_rules();
+    rules.same_row = [](VirtAddr, VirtAddr later) { return later != at(4); };
+    const SledPlan other = plan_of(flow, {at(0)}, std::move(rules));
+    REQUIRE(other.patches.size() == 1);
+    CHECK(other.patches[0].at == at(0));
+  }
 }
 
 TEST_CASE("a short window hops over a neighbour's run", "[sled]") {

@@ -59,10 +59,13 @@ Result<ProbeIndex> index_of(const ElfFile& file, const ProbeFile& probes,
                             const std::function<bool(const Probe&)>& selected) {
   if (const auto notes = plain_notes(file, probes); !notes) return tl::unexpected(notes.error());
   ProbeIndex index;
-  index.partial = static_cast<bool>(selected);
   index.base = probes.base.value_or(VirtAddr{});
   for (const Probe& probe : probes.probes) {
-    if (probe.verdict == Verdict::dangling || (selected && !selected(probe))) continue;
+    if (probe.verdict == Verdict::dangling) continue;
+    if (selected && !selected(probe)) {
+      index.partial = true;
+      continue;
+    }
     if (probe.verdict == Verdict::unknown) {
       return probes.machine_known
                  ? refuse_index("the code of the probes is not in this file", "")

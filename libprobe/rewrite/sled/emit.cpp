@@ -231,6 +231,8 @@ class Emitter {
         bytes = {kShort, std::byte{static_cast<std::uint8_t>(distance)}};
         break;
       }
+      case Patch::Form::nops:
+        return filler_nops(patch.size.value);
       case Patch::Form::sled: {
         bytes = sled_bytes(kind_, false).bytes;
         const Bytes rest = filler_nops(patch.size.value - bytes.size());

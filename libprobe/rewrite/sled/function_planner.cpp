@@ -7,26 +7,70 @@
 namespace reprobe {
 
 void FunctionPlanner::run() {
-  for (const VirtAddr site : sites_) {
-    if (runs_.is_planned(site)) continue;
-    if (const auto why = plan(site)) planner_.refuse(site, why->words, why->detail);
+  plan_all(Operand::low_byte);
+  if (refused_.empty() || last_operand() == Operand::low_byte) return;
+  // A way that breakpoints leave intact may take the room of another site, which has no other.
+  const std::size_t refused = refused_.size();
+  forget();
+  plan_all(last_operand());
+  if (refused_.size() < refused) return;
+  forget();
+  plan_all(Operand::low_byte);
+}
+
+void FunctionPlanner::plan_all(Operand first) {
+  for (worst_ = first;; worst_ = static_cast<Operand>(static_cast<int>(worst_) + 1)) {
+    for (const VirtAddr site : sites_) {
+      if (!runs_.is_planned(site)) plan(site);
+    }
+    for (const VirtAddr site : sites_) {
+      if (!runs_.is_planned(site) && flow_.complete) plan_hop(site);
+    }
+    if (worst_ == last_operand()) break;
+  }
+  for (const auto& [site, why] : refused_) {
+    planner_.refuse(VirtAddr{site}, why.words, why.detail);
   }
 }
 
-std::optional<Reason> FunctionPlanner::plan(VirtAddr site) {
-  const CodeInstruction* instruction = flow_.at(site);
-  if (instruction == nullptr) return Reason{"not an instruction boundary", {}};
-  const auto at = static_cast<std::size_t>(instruction - flow_.code.data());
-  if (in_place(at)) return std::nullopt;
-  if (!flow_.complete) return Reason{"control flow not understood", flow_.why_incomplete};
-  if (redirect(at) || displace_neighbour(at)) return std::nullopt;
-  std::optional<Reason> why;
-  for (worst_ = Operand::low_byte;; worst_ = static_cast<Operand>(static_cast<int>(worst_) + 1)) {
-    why = displace(at, Targets::none);
-    if (!why || hop(at, Targets::none)) return std::nullopt;
-    if (!displace(at, Targets::reaimed) || hop(at, Targets::reaimed)) return std::nullopt;
-    if (worst_ == last_operand()) return why;
+void FunctionPlanner::forget() {
+  for (std::size_t i = first_patch_; i < planner_.plan_.patches.size(); ++i) {
+    planner_.taken_.used.erase(planner_.plan_.patches[i].at.value);
   }
+  for (std::size_t i = first_site_; i < planner_.plan_.sites.size(); ++i) {
+    planner_.taken_.planned.erase(planner_.plan_.sites[i].site.value);
+  }
+  for (const std::uint64_t target : reaimed_) planner_.taken_.reaimed.erase(target);
+  for (const auto& [site, why] : refused_) planner_.refused_.erase(site);
+  planner_.plan_.patches.resize(first_patch_);
+  planner_.plan_.sites.resize(first_site_);
+  planner_.plan_.stubs.resize(first_stub_);
+  reaimed_.clear();
+  refused_.clear();
+}
+
+void FunctionPlanner::plan(VirtAddr site) {
+  const CodeInstruction* instruction = flow_.at(site);
+  if (instruction == nullptr) {
+    refused_[site.value] = {"not an instruction boundary", {}};
+    return;
+  }
+  const auto at = static_cast<std::size_t>(instruction - flow_.code.data());
+  if (in_place(at)) return;
+  if (!flow_.complete) {
+    refused_[site.value] = {"control flow not understood", flow_.why_incomplete};
+    return;
+  }
+  if (redirect(at) || displace_neighbour(at)) return;
+  const auto why = displace(at, Targets::none);
+  if (why && displace(at, Targets::reaimed) && !displace_late(at)) refused_[site.value] = *why;
+}
+
+void FunctionPlanner::plan_hop(VirtAddr site) {
+  const CodeInstruction* instruction = flow_.at(site);
+  if (instruction == nullptr) return;
+  const auto at = static_cast<std::size_t>(instruction - flow_.code.data());
+  if (!hop(at, Targets::none) && !hop(at, Targets::reaimed)) hop_neighbour(at);
 }
 
 Operand FunctionPlanner::last_operand() const {
@@ -34,10 +78,11 @@ Operand FunctionPlanner::last_operand() const {
 }
 
 bool FunctionPlanner::good_operand(const Run& run, std::uint64_t size) const {
-  return runs_.operand(run, size) <= worst_;
+  return runs_.operand(start(run.first), size) <= worst_;
 }
 
-bool FunctionPlanner::displace_neighbour(std::size_t at) {
+template <typename Take>
+bool FunctionPlanner::each_neighbour(std::size_t at, std::uint64_t size, Take take) {
   std::size_t last = at;
   for (std::size_t i = at; i < flow_.code.size() && is_plain_site(i); ++i) {
     if (i != at && runs_.is_target(start(i))) break;
@@ -46,18 +91,57 @@ bool FunctionPlanner::displace_neighbour(std::size_t at) {
   if (!is_plain_site(at)) return false;
   const std::size_t next = last + 1;
   if (next < flow_.code.size() && !runs_.is_target(start(next))) {
-    const auto run = alone(next);
+    const auto run = alone(next, size);
     StubPlan stub;
     for (std::size_t i = at; i <= next; ++i) stub.steps.push_back(step(i));
     if (!flow_.code[next].ends_block()) stub.resume = end(next);
-    if (run && take_neighbour(*run, std::move(stub))) return true;
+    if (run && can_emit(stub) && take(*run, stub)) return true;
   }
   if (at == 0 || runs_.is_target(start(at)) || flow_.code[at - 1].ends_block()) return false;
-  const auto run = alone(at - 1);
+  const auto run = alone(at - 1, size);
   StubPlan stub;
   for (std::size_t i = at - 1; i <= last; ++i) stub.steps.push_back(step(i));
   stub.resume = end(last);
-  return run && take_neighbour(*run, std::move(stub));
+  return run && can_emit(stub) && take(*run, stub);
+}
+
+bool FunctionPlanner::displace_neighbour(std::size_t at) {
+  return each_neighbour(at, kJumpSize, [&](const Run& run, StubPlan& stub) {
+    add_patch(jump_over(run, planner_.plan_.stubs.size()));
+    add_stub(std::move(stub), Tactic::displace);
+    return true;
+  });
+}
+
+bool FunctionPlanner::hop_neighbour(std::size_t at) {
+  return each_neighbour(at, kHopSize,
+                        [&](const Run& run, StubPlan& stub) { return hop_from(run, {}, stub); });
+}
+
+bool FunctionPlanner::displace_late(std::size_t at) {
+  for (std::size_t late = at + 1; late < flow_.code.size(); ++late) {
+    const std::uint64_t before = start(late).value - start(at).value;
+    const auto run = runs_.from(at, late, before + kJumpSize, Targets::none);
+    if (!run || before > RunFinder::kLongest || !same_rows(at, late)) return false;
+    if (runs_.operand(start(late), kJumpSize) > worst_) continue;
+    StubPlan stub = stub_of(*run);
+    if (!can_emit(stub)) continue;
+    for (std::size_t i = at; i < late; ++i) {
+      add_patch({.form = Patch::Form::nops, .at = start(i), .size = flow_.code[i].size});
+    }
+    add_patch(jump_over({late, run->last, run->end, run->falls_through, {}},
+                        planner_.plan_.stubs.size()));
+    add_stub(std::move(stub), Tactic::displace);
+    return true;
+  }
+  return false;
+}
+
+bool FunctionPlanner::same_rows(std::size_t first, std::size_t last) const {
+  for (std::size_t i = first + 1; i <= last; ++i) {
+    if (!planner_.rules_.same_row(start(first), start(i))) return false;
+  }
+  return true;
 }
 
 bool FunctionPlanner::is_plain_site(std::size_t i) const {
@@ -65,16 +149,9 @@ bool FunctionPlanner::is_plain_site(std::size_t i) const {
          !runs_.is_planned(start(i));
 }
 
-bool FunctionPlanner::take_neighbour(const Run& run, StubPlan stub) {
-  if (!can_emit(stub)) return false;
-  add_patch(jump_over(run, planner_.plan_.stubs.size()));
-  add_stub(std::move(stub), Tactic::displace);
-  return true;
-}
-
-std::optional<Run> FunctionPlanner::alone(std::size_t i) {
-  if (flow_.code[i].size.value < kJumpSize || runs_.is_wanted_site(start(i))) return std::nullopt;
-  const auto run = runs_.from(i, i, kJumpSize, Targets::none);
+std::optional<Run> FunctionPlanner::alone(std::size_t i, std::uint64_t size) {
+  if (flow_.code[i].size.value < size || runs_.is_wanted_site(start(i))) return std::nullopt;
+  const auto run = runs_.from(i, i, size, Targets::none);
   return run ? std::optional(*run) : std::nullopt;
 }
 
@@ -214,7 +291,7 @@ void FunctionPlanner::add_patch(const Patch& patch) {
 void FunctionPlanner::add_site(const PlannedSite& site) {
   planner_.plan_.sites.push_back(site);
   planner_.taken_.planned.insert(site.site.value);
-  planner_.refused_.erase(site.site.value);
+  refused_.erase(site.site.value);
 }
 
 void FunctionPlanner::add_stub(StubPlan stub, Tactic tactic) {

@@ -16,15 +16,26 @@ struct SourceRun {
 class FunctionPlanner {
  public:
   FunctionPlanner(SledPlanner& planner, const FunctionFlow& flow, std::span<const VirtAddr> sites)
-      : planner_(planner), flow_(flow), sites_(sites), runs_(flow, sites, planner.taken_) {}
+      : planner_(planner),
+        flow_(flow),
+        sites_(sites),
+        runs_(flow, sites, planner.taken_),
+        first_patch_(planner.plan_.patches.size()),
+        first_site_(planner.plan_.sites.size()),
+        first_stub_(planner.plan_.stubs.size()) {}
 
   void run();
 
  private:
   static constexpr std::uint64_t kHopSize = 2;  // jmp rel8
 
-  // Nothing where it worked.
-  std::optional<Reason> plan(VirtAddr site);
+  // All sites by what takes the least: of the ways that breakpoints leave intact those with one
+  // jump, then hops; then likewise each worse operand, from `first` on.
+  void plan_all(Operand first);
+  // Everything that was planned for the function.
+  void forget();
+  void plan(VirtAddr site);
+  void plan_hop(VirtAddr site);
 
   // What breakpoints would break is taken only where nothing else serves.
   [[nodiscard]] Operand last_operand() const;
@@ -34,10 +45,21 @@ class FunctionPlanner {
   // site's nop stays, with other sites' that follow it.
   bool displace_neighbour(std::size_t at);
 
+  // Likewise, with a short jump to a hole nearby, if it is long enough for that.
+  bool hop_neighbour(std::size_t at);
+
   [[nodiscard]] bool is_plain_site(std::size_t i) const;
-  bool take_neighbour(const Run& run, StubPlan stub);
-  // An instruction that is long enough for the jump as a run of its own.
-  std::optional<Run> alone(std::size_t i);
+  // Tries the instruction behind the sites from `at` on, then the one before, as a run of its own
+  // of at least `size` bytes; `take` gets it with the stub for it.
+  template <typename Take>
+  bool each_neighbour(std::size_t at, std::uint64_t size, Take take);
+  std::optional<Run> alone(std::size_t i, std::uint64_t size);
+
+  // The jump takes the place of a later instruction of the run, where a breakpoint harms nothing;
+  // those before it become nops.
+  bool displace_late(std::size_t at);
+  // Would an unwinder find the site's row at each of these instructions?
+  [[nodiscard]] bool same_rows(std::size_t first, std::size_t last) const;
 
   [[nodiscard]] VirtAddr start(std::size_t i) const { return runs_.start(i); }
   [[nodiscard]] VirtAddr end(std::size_t i) const { return runs_.end(i); }
@@ -80,6 +102,8 @@ class FunctionPlanner {
   // A window too short for `jmp rel32` reaches one nearby.
   bool hop(std::size_t at, Targets targets);
 
+  bool hop_from(const Run& run, const std::vector<SourceRun>& sources, StubPlan& stub);
+
   [[nodiscard]] static bool reaches(const Patch& window, VirtAddr hole);
   // Of a hole in padding: apart from the window and from the runs that move with it.
   [[nodiscard]] bool is_clear(const Run& run, const std::vector<SourceRun>& sources, VirtAddr begin,
@@ -88,12 +112,16 @@ class FunctionPlanner {
   // Instructions from which a hole may be within reach.
   [[nodiscard]] std::pair<std::size_t, std::size_t> around(const Patch& window) const;
 
+  // An unwinder that is asked at the hole must find the row of the window.
   bool hop_into_padding(const Patch& window, const Run& run, const std::vector<SourceRun>& sources,
                         StubPlan& stub);
 
   // Displaces a neighbour's run of ten bytes: the second five are the hole.
   bool hop_over_run(const Patch& window, const Run& site_run, const std::vector<SourceRun>& sources,
                     StubPlan& stub);
+
+  // Room for a jump in the run, behind the run's own, to which the window reaches.
+  [[nodiscard]] std::optional<VirtAddr> hole_in(const Patch& window, const Run& run);
 
   void finish_hop(Patch window, Patch hole, const Run& run, const std::vector<SourceRun>& sources,
                   StubPlan& stub);
@@ -109,7 +137,10 @@ class FunctionPlanner {
   const FunctionFlow& flow_;
   std::span<const VirtAddr> sites_;
   RunFinder runs_;
-  Operand worst_{Operand::broken};  // that a window may have
+  Operand worst_{Operand::broken};                     // that a window may have
+  std::size_t first_patch_, first_site_, first_stub_;  // of the plan
+  std::vector<std::uint64_t> reaimed_;                 // targets, of this function
+  std::map<std::uint64_t, Reason> refused_;            // by site
 };
 
 }  // namespace reprobe

@@ -15,6 +15,7 @@ void FunctionPlanner::add_aimed_stub(const Run& run, const std::vector<SourceRun
   add_stub(std::move(stub), tactic);
   for (const std::size_t target : run.reaimed) {
     planner_.taken_.reaimed.insert(start(target).value);
+    reaimed_.push_back(start(target).value);
     for (const std::size_t source : runs_.branches_to(start(target))) {
       const CodeInstruction& branch = flow_.code[source];
       if (branch.branch_field->width != 4) continue;
@@ -81,17 +82,21 @@ bool FunctionPlanner::hop(std::size_t at, Targets targets) {
   bool done = false;
   runs_.each(at, kHopSize, targets, [&](const Run& run) {
     StubPlan stub = stub_of(run);
-    const Patch window{.form = Patch::Form::hop,
-                       .at = start(run.first),
-                       .size = Size{run.end.value - start(run.first).value},
-                       .boundaries = runs_.boundaries(start(run.first), kHopSize)};
     const auto sources = short_sources(run);
-    done = sources && good_operand(run, kHopSize) && can_emit(stub) &&
-           (hop_into_padding(window, run, *sources, stub) ||
-            hop_over_run(window, run, *sources, stub));
+    done =
+        sources && good_operand(run, kHopSize) && can_emit(stub) && hop_from(run, *sources, stub);
     return done;
   });
   return done;
+}
+
+bool FunctionPlanner::hop_from(const Run& run, const std::vector<SourceRun>& sources,
+                               StubPlan& stub) {
+  const Patch window{.form = Patch::Form::hop,
+                     .at = start(run.first),
+                     .size = Size{run.end.value - start(run.first).value},
+                     .boundaries = runs_.boundaries(start(run.first), kHopSize)};
+  return hop_into_padding(window, run, sources, stub) || hop_over_run(window, run, sources, stub);
 }
 
 bool FunctionPlanner::reaches(const Patch& window, VirtAddr hole) {
@@ -128,6 +133,7 @@ bool FunctionPlanner::hop_into_padding(const Patch& window, const Run& run,
     }
     if (next == flow_.code.size() || !runs_.is_padding(next)) continue;
     if (!is_clear(run, sources, start(i), end(next))) continue;
+    if (!planner_.rules_.same_row(window.at, start(i))) continue;
     Patch hole{.form = Patch::Form::jump,
                .at = start(i),
                .size = Size{end(next).value - start(i).value},
@@ -142,31 +148,38 @@ bool FunctionPlanner::hop_over_run(const Patch& window, const Run& site_run,
                                    const std::vector<SourceRun>& sources, StubPlan& stub) {
   const auto [first, last] = around(window);
   for (std::size_t i = first; i < last; ++i) {
-    const VirtAddr hole{start(i).value + kJumpSize};
-    if (!reaches(window, hole)) continue;
     const auto run = runs_.from(i, i, 2 * kJumpSize, Targets::none);
     if (!run || !may_move_too(*run, site_run, sources, std::nullopt)) continue;
+    const auto hole = hole_in(window, *run);
+    if (!hole || (!good_operand(*run, kJumpSize) && worst_ != Operand::broken)) continue;
     StubPlan neighbour = stub_of(*run);
-    const std::uint8_t in_hole = runs_.boundaries(hole, kJumpSize);
-    if ((in_hole != 0 || !good_operand(*run, kJumpSize)) && worst_ != Operand::broken) continue;
     if (!can_emit(neighbour)) continue;
     const std::size_t owner = planner_.plan_.stubs.size() + 1;
     add_patch({.form = Patch::Form::jump,
                .at = start(i),
-               .size = Size{kJumpSize},
+               .size = Size{hole->value - start(i).value},
                .stub = planner_.plan_.stubs.size(),
                .boundaries = runs_.boundaries(start(i), kJumpSize),
                .owner = owner});
     planner_.plan_.stubs.push_back(std::move(neighbour));
     Patch jump{.form = Patch::Form::jump,
-               .at = hole,
-               .size = Size{run->end.value - hole.value},
+               .at = *hole,
+               .size = Size{run->end.value - hole->value},
                .stub = planner_.plan_.stubs.size(),
-               .boundaries = in_hole};
+               .boundaries = runs_.boundaries(*hole, kJumpSize)};
     finish_hop(window, jump, site_run, sources, stub);
     return true;
   }
   return false;
+}
+
+std::optional<VirtAddr> FunctionPlanner::hole_in(const Patch& window, const Run& run) {
+  for (VirtAddr hole{start(run.first).value + kJumpSize}; hole.value + kJumpSize <= run.end.value;
+       ++hole.value) {
+    if (!reaches(window, hole) || !planner_.rules_.same_row(window.at, hole)) continue;
+    if (runs_.operand(hole, kJumpSize) <= worst_) return hole;
+  }
+  return std::nullopt;
 }
 
 void FunctionPlanner::finish_hop(Patch window, Patch hole, const Run& run,

@@ -62,11 +62,12 @@ struct Patch {
     relative,  // the 4 bytes of a branch's operand: a step of the stub
     hop,       // jmp rel8 to `hole`; int3 behind it
     sled,      // the sled itself, nops behind it
+    nops,      // of an instruction that moved, before the jump: nops that lead on to it
   } form{};
   VirtAddr at{};
   Size size{};
   VirtAddr hole{};     // of a hop
-  std::size_t stub{};  // index in SledPlan::stubs; not for Form::sled and Form::hop
+  std::size_t stub{};  // index in SledPlan::stubs; of Form::jump and Form::relative
   std::size_t step{};  // Form::relative: where in the stub
   // Bit n: an instruction of the original starts n bytes behind `at`, inside the new instruction's
   // operand. A breakpoint that is set there changes the operand unless it is int3 already.
@@ -106,6 +107,8 @@ struct SledRules {
   bool debuggable{};
   // Can the unwind rows of such a stub be stated?
   std::function<bool(const StubPlan&)> unwinds;
+  // Does an unwinder find the same row at both addresses?
+  std::function<bool(VirtAddr, VirtAddr)> same_row;
 };
 
 // Plans the sites of one function after another; sites that share an instruction are one.

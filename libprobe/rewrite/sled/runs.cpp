@@ -66,8 +66,8 @@ std::uint8_t RunFinder::boundaries(VirtAddr at, std::uint64_t size) const {
   return static_cast<std::uint8_t>(found);
 }
 
-Operand RunFinder::operand(const Run& run, std::uint64_t size) const {
-  const unsigned found = boundaries(start(run), size);
+Operand RunFinder::operand(VirtAddr at, std::uint64_t size) const {
+  const unsigned found = boundaries(at, size);
   if (found == 0) return Operand::whole;
   if (size != kJumpSize) return Operand::broken;
   if (found == 1U << 1) return Operand::low_byte;

@@ -60,6 +60,8 @@ class RunFinder {
   RunFinder(const FunctionFlow& flow, std::span<const VirtAddr> sites, const TakenCode& taken)
       : flow_(flow), sites_(sites), taken_(taken), dead_(flow.dead_filler()) {}
 
+  static constexpr std::uint64_t kLongest = 24;  // bytes: more never helps a 5-byte jump
+
   [[nodiscard]] VirtAddr start(std::size_t i) const { return flow_.code[i].address; }
   [[nodiscard]] VirtAddr end(std::size_t i) const { return flow_.code[i].end(); }
   [[nodiscard]] VirtAddr start(const Run& run) const { return start(run.first); }
@@ -80,8 +82,8 @@ class RunFinder {
   // Bit n: an instruction starts n bytes behind `at`, before `at` + size. Not padding, on which
   // nobody sets a breakpoint.
   [[nodiscard]] std::uint8_t boundaries(VirtAddr at, std::uint64_t size) const;
-  // Of the jump of `size` bytes, 5 or 2, at the start of a run.
-  [[nodiscard]] Operand operand(const Run& run, std::uint64_t size) const;
+  // Of a jump of `size` bytes, 5 or 2.
+  [[nodiscard]] Operand operand(VirtAddr at, std::uint64_t size) const;
 
   // A run of at least `size` bytes that starts with instruction `first` and holds `through`.
   [[nodiscard]] tl::expected<Run, Reason> from(std::size_t first, std::size_t through,
@@ -105,8 +107,6 @@ class RunFinder {
   }
 
  private:
-  static constexpr std::uint64_t kLongest = 24;  // bytes: more never helps a 5-byte jump
-
   [[nodiscard]] bool can_reaim(std::size_t i);
   [[nodiscard]] bool holds_branch_to_own_target(const Run& run, std::size_t& target);
   void extend_into_padding(Run& run, std::uint64_t wanted_end) const;

@@ -135,6 +135,7 @@ class SledMaker {
     rules.unwinds = [this](const StubPlan& stub) {
       return unwind_.check(stub_pieces(stub, options_.kind)).has_value();
     };
+    rules.same_row = [this](VirtAddr a, VirtAddr b) { return unwind_.same_row(a, b); };
     return rules;
   }
 
@@ -222,6 +223,7 @@ class SledMaker {
     for (std::size_t i = 0; i < sleds.stubs.size(); ++i) {
       stubs.push_back({sleds.stubs[i].start, sleds.stubs[i].size, functions_[i]});
     }
+    std::ranges::sort(stubs, {}, &StubSymbol::start);
     const auto symbols = SymbolsWithStubs::of(file_, result_.plan, stubs, code_section_);
     const std::uint64_t most = kMostGrown + kMostGrownOfSite * sites_.size();
     if (!symbols || grown(headers) + symbols->size().value > most) return {};

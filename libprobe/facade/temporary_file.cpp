@@ -1,4 +1,4 @@
-#include "tool/temporary_file.hpp"
+#include "libprobe/facade/temporary_file.hpp"
 
 #include <unistd.h>
 

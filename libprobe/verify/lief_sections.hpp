@@ -1,0 +1,17 @@
+// Sections and symbols, as LIEF sees them.
+#pragma once
+
+#include "libprobe/verify/lief_items.hpp"
+
+namespace reprobe::second_reader {
+
+// `changed`: names of the sections that may change, as in ExpectedChanges. `more_symbols`: .symtab
+// may count more local ones.
+void compare_sections(const lief::Binary& before, const lief::Binary& after, const NameSet& changed,
+                      bool more_symbols, Differences& out);
+
+// `stubs`: those of stubs may be new.
+void compare_symbols(const lief::Binary& before, const lief::Binary& after, const NameSet& changed,
+                     bool stubs, Differences& out);
+
+}  // namespace reprobe::second_reader
