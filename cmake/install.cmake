@@ -62,6 +62,20 @@ install(FILES "${PROJECT_BINARY_DIR}/reprobe-config.cmake"
         DESTINATION "${package_dir}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/cmake/modules" DESTINATION "${package_dir}")
 
+# Handlers in the process (docs/runtime.md).
+if(TARGET reprobe-rt)
+  install(TARGETS reprobe-rt reprobe-rt-static EXPORT reprobe-targets
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS reprobe-agent LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(FILES "${PROJECT_SOURCE_DIR}/include/reprobe/rt.h"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe")
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/reprobe-rt.pc.in"
+                 "${PROJECT_BINARY_DIR}/reprobe-rt.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/reprobe-rt.pc"
+          DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endif()
+
 # What a program needs to find its own probes (docs/format.md).
 install(FILES "${PROJECT_SOURCE_DIR}/include/reprobe/index.h"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe")

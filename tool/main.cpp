@@ -22,6 +22,7 @@
 #include "tool/exit_code.hpp"
 #include "tool/ld.hpp"
 #include "tool/options.hpp"
+#include "tool/run.hpp"
 #include "tool/write.hpp"
 
 namespace {
@@ -114,6 +115,7 @@ int run(int argc, char** argv) {
   VerifyOptions verify;
   DiffOptions diff;
   LdOptions ld;
+  RunOptions program;
   CheckScriptOptions check;
   add_list(app, list);
   add_audit(app, audit);
@@ -124,6 +126,7 @@ int run(int argc, char** argv) {
   add_verify(app, verify);
   add_diff(app, diff);
   add_ld(app, ld);
+  add_run(app, program);
   add_check(app, check);
   try {
     app.parse(take_linker_words(argc, argv, ld), argv);
@@ -138,6 +141,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
   if (app.got_subcommand("ld")) return run_ld(ld);
+  if (app.got_subcommand("run")) return run_program(program);
   if (app.got_subcommand("check")) return run_check_script(check);
   return run_verify(verify);
 }

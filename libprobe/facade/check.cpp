@@ -105,7 +105,11 @@ Result<Verdicts> check(const ElfFile& whole_before, const std::filesystem::path&
     return verdicts;
   }
   const auto expected = expected_changes(before, after, compared.command, request.proof);
-  take_opinion(second_opinion(before_path, after_path, expected), request.second_opinion, verdicts);
+  // What an undo takes away is what the rewrite had added.
+  const bool undo = compared.command == RewriteCommand::undo;
+  take_opinion(undo ? second_opinion(after_path, before_path, expected)
+                    : second_opinion(before_path, after_path, expected),
+               request.second_opinion, verdicts);
   return verdicts;
 }
 
