@@ -36,57 +36,24 @@ std::optional<Record> read_record(const ElfFile& file, VirtAddr address) {
                 FrameCursor(body, head.address(), header)};
 }
 
-// The data of 'z', of which `cursor` is a copy; the caller skips it by its stated length.
-bool read_augmentation_data(FrameCursor cursor, CfiCie& cie) {
-  for (const char c : cie.augmentation.substr(1)) {
-    if (c == 'S') cie.signal_frame = true;
-    if (c == 'B') cie.b_key = true;
-    if (c == 'S' || c == 'B') continue;
-    const auto encoding = cursor.fixed(1);
-    if (!encoding) return false;
-    const auto value = static_cast<unsigned>(*encoding);
-    if (c == 'R') {
-      cie.pointer_encoding = value;
-    } else if (c == 'L') {
-      cie.lsda_encoding = value;
-    } else if (c != 'P' || (value != DW_EH_PE_omit && !cursor.unrelated(value))) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
 Result<CfiCie> read_cie(const ElfFile& file, VirtAddr address) {
   auto record = read_record(file, address);
   if (!record) return not_read(address, "no CIE is there");
   FrameCursor& cursor = record->body;
-  CfiCie cie;
-  cie.address = address;
-  const auto id = cursor.fixed(record->pointer_width);
-  const auto version = cursor.fixed(1);
-  if (id != 0 || (version != 1 && version != 3)) return not_read(address, "no CIE is there");
-  cie.version = static_cast<std::uint8_t>(*version);
-  auto augmentation = cursor.augmentation();
-  const auto code_alignment = augmentation ? cursor.uleb128() : std::nullopt;
-  const auto data_alignment = code_alignment ? cursor.sleb128() : std::nullopt;
-  const auto return_register = !data_alignment ? std::nullopt
-                               : *version == 1 ? cursor.fixed(1)
-                                               : cursor.uleb128();
-  if (!return_register) return not_read(address, "the CIE is cut off");
+  auto fields = read_cie_fields(cursor, record->pointer_width, file.header());
+  if (!fields) return not_read(address, fields.error());
   // 1 to 8 on all machines. The bound keeps products of it from wrapping.
-  if (*code_alignment == 0 || *code_alignment > 0xff)
+  if (fields->code_alignment == 0 || fields->code_alignment > 0xff)
     return not_read(address, "its code alignment makes no sense");
-  cie.augmentation = std::move(*augmentation);
-  cie.code_alignment = *code_alignment;
-  cie.data_alignment = *data_alignment;
-  cie.return_register = *return_register;
-  if (!cie.augmentation.empty()) {
-    const auto size = cie.augmentation.front() == 'z' ? cursor.uleb128() : std::nullopt;
-    if (!size || !read_augmentation_data(cursor, cie) || !cursor.skip(*size))
-      return not_read(address, fmt::format("unknown augmentation \"{}\"", cie.augmentation));
-  }
+  // What a copy is not made of: GCC 2's table, frames with memory tags.
+  const std::string& augmentation = fields->augmentation;
+  const bool copied =
+      !augmentation.starts_with("eh") && augmentation.find('G') == std::string::npos;
+  if (!copied || !cursor.skip(fields->augmentation_size))
+    return not_read(address, fmt::format("unknown augmentation \"{}\"", augmentation));
+  CfiCie cie{std::move(*fields), address, {}};
   cie.initial = {cursor.rest(), cursor.address()};
   return cie;
 }

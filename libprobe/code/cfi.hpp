@@ -20,17 +20,8 @@ struct CfiProgram {
   VirtAddr address;  // of the first byte: what pcrel operands count from
 };
 
-struct CfiCie {
+struct CfiCie : CieFields {
   VirtAddr address;
-  std::uint8_t version{};  // 1 or 3
-  std::string augmentation;
-  std::uint64_t code_alignment{};
-  std::int64_t data_alignment{};
-  std::uint64_t return_register{};
-  unsigned pointer_encoding{DW_EH_PE_absptr};
-  unsigned lsda_encoding{DW_EH_PE_omit};
-  bool signal_frame{};  // 'S': the frame of a handler, or of code it interrupted
-  bool b_key{};         // 'B': AArch64 signs return addresses with key B
   CfiProgram initial;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace reprobe {
 namespace {
@@ -140,6 +141,61 @@ std::optional<VirtAddr> FrameCursor::pointer(unsigned encoding, std::optional<Vi
   }
 }
 
+namespace {
+
+// The data of 'z', of which `cursor` is a copy.
+bool read_augmentation_data(FrameCursor cursor, CieFields& cie) {
+  for (const char c : cie.augmentation.substr(1)) {
+    if (c == 'S') cie.signal_frame = true;
+    if (c == 'B') cie.b_key = true;
+    if (c == 'S' || c == 'B' || c == 'G') continue;  // G, frames with memory tags: no data either
+    const auto encoding = cursor.fixed(1);
+    if (!encoding) return false;
+    const auto value = static_cast<unsigned>(*encoding);
+    if (c == 'R') {
+      cie.pointer_encoding = value;
+    } else if (c == 'L') {
+      cie.lsda_encoding = value;
+    } else if (c != 'P' || (value != DW_EH_PE_omit && !cursor.unrelated(value))) {
+      return false;  // of the personality only the length matters
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+tl::expected<CieFields, std::string> read_cie_fields(FrameCursor& cursor, unsigned pointer_width,
+                                                     const ElfHeader& header) {
+  const auto id = cursor.fixed(pointer_width);
+  const auto version = cursor.fixed(1);
+  if (id != 0 || (version != 1 && version != 3))
+    return tl::unexpected(std::string("no CIE is there"));
+  auto augmentation = cursor.augmentation();
+  // GCC 2: a pointer to its exception table stands before the alignment factors.
+  const bool old = augmentation && augmentation->starts_with("eh");
+  const bool begun = augmentation && (!old || cursor.skip(header.word()));
+  const auto code_alignment = begun ? cursor.uleb128() : std::nullopt;
+  const auto data_alignment = code_alignment ? cursor.sleb128() : std::nullopt;
+  const auto return_register = !data_alignment ? std::nullopt
+                               : *version == 1 ? cursor.fixed(1)
+                                               : cursor.uleb128();
+  if (!return_register) return tl::unexpected(std::string("the CIE is cut off"));
+  CieFields cie;
+  cie.version = static_cast<std::uint8_t>(*version);
+  cie.augmentation = std::move(*augmentation);
+  cie.code_alignment = *code_alignment;
+  cie.data_alignment = *data_alignment;
+  cie.return_register = *return_register;
+  if (cie.augmentation.empty() || cie.augmentation == "eh") return cie;
+  const auto size = cie.sized() ? cursor.uleb128() : std::nullopt;
+  if (!size || !read_augmentation_data(cursor, cie)) {
+    return tl::unexpected("unknown augmentation \"" + cie.augmentation + "\"");
+  }
+  cie.augmentation_size = *size;
+  return cie;
+}
+
 FrameHeader read_frame_header(ByteView bytes, VirtAddr address, const ElfHeader& header) {
   FrameCursor cursor(bytes, address, header);
   const auto version = cursor.fixed(1);
@@ -158,47 +214,16 @@ FrameHeader read_frame_header(ByteView bytes, VirtAddr address, const ElfHeader&
   return result;
 }
 
-std::optional<FrameReader::Cie> FrameReader::parse_cie(VirtAddr address) const {
+std::optional<CieFields> FrameReader::parse_cie(VirtAddr address) const {
   auto head = read_head(*file_, address);
   if (!head || head->length == 0) return std::nullopt;
-  FrameCursor& cursor = head->body;
-  const auto id = cursor.fixed(head->is64bit_format ? 8 : 4);
-  if (!id || *id != 0) return std::nullopt;
-  const auto version = cursor.fixed(1);
-  if (!version || (*version != 1 && *version != 3)) return std::nullopt;
-  const auto augmentation = cursor.augmentation();
-  if (!augmentation) return std::nullopt;
-  // GCC 2: a pointer to its exception table stands before the alignment factors.
-  if (augmentation->starts_with("eh") && !cursor.skip(file_->header().word())) return std::nullopt;
-  const bool factors = cursor.uleb128() && cursor.uleb128();  // code, data (SLEB128: same length)
-  const bool return_register = factors && (*version == 1 ? cursor.skip(1) : bool(cursor.uleb128()));
-  if (!return_register) return std::nullopt;
-  Cie cie;
-  if (augmentation->empty() || *augmentation == "eh") return cie;
-  if (augmentation->front() != 'z' || !cursor.uleb128()) return std::nullopt;
-  cie.sized_augmentation = true;
-  for (const char c : augmentation->substr(1)) {
-    // A signal trampoline's FDE starts a byte before its code, at no instruction.
-    if (c == 'S') return std::nullopt;
-    if (c == 'B' || c == 'G') continue;  // B key, MTE frame: no data
-    const auto encoding = cursor.fixed(1);
-    if (!encoding) return std::nullopt;
-    const auto value = static_cast<unsigned>(*encoding);
-    if (c == 'R') {
-      cie.pointer_encoding = value;
-    } else if (c == 'L') {
-      cie.lsda_encoding = value;
-    } else if (c == 'P') {
-      // The personality's value does not matter, only its length.
-      if (value != DW_EH_PE_omit && !cursor.unrelated(value)) return std::nullopt;
-    } else {
-      return std::nullopt;
-    }
-  }
-  return cie;
+  auto cie = read_cie_fields(head->body, head->is64bit_format ? 8 : 4, file_->header());
+  // A signal trampoline's FDE starts a byte before its code, at no instruction.
+  if (!cie || cie->signal_frame) return std::nullopt;
+  return std::move(*cie);
 }
 
-std::optional<Fde> FrameReader::parse_fde(FrameCursor cursor, const Cie& cie) const {
+std::optional<Fde> FrameReader::parse_fde(FrameCursor cursor, const CieFields& cie) const {
   const VirtAddr field = cursor.address();
   const auto start = cursor.pointer(cie.pointer_encoding);
   const auto size = cursor.unrelated(cie.pointer_encoding & kFormatBits);
@@ -207,7 +232,7 @@ std::optional<Fde> FrameReader::parse_fde(FrameCursor cursor, const Cie& cie) co
   const bool relative = (cie.pointer_encoding & kRelationBits) == DW_EH_PE_pcrel;
   if (*start == (relative ? field : VirtAddr{0})) return std::nullopt;
   Fde fde{*start, Size{wrap_address(*size, file_->header()).value}, false, {}};
-  if (cie.sized_augmentation && cie.lsda_encoding != DW_EH_PE_omit) {
+  if (cie.sized() && cie.lsda_encoding != DW_EH_PE_omit) {
     const bool sized = cursor.uleb128().has_value();
     FrameCursor pointer = cursor;
     const auto lsda = sized ? cursor.unrelated(cie.lsda_encoding) : std::nullopt;

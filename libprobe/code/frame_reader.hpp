@@ -47,6 +47,29 @@ class FrameCursor {
   const ElfHeader* header_;
 };
 
+// A CIE up to its augmentation data.
+struct CieFields {
+  std::uint8_t version{};  // 1 or 3
+  std::string augmentation;
+  std::uint64_t code_alignment{};
+  std::int64_t data_alignment{};
+  std::uint64_t return_register{};
+  std::uint64_t augmentation_size{};  // of the data of 'z'
+  unsigned pointer_encoding{DW_EH_PE_absptr};
+  unsigned lsda_encoding{DW_EH_PE_omit};
+  bool signal_frame{};  // 'S': the frame of a handler, or of code it interrupted
+  bool b_key{};         // 'B': AArch64 signs return addresses with key B
+
+  // 'z': FDEs say how long their augmentation data is.
+  [[nodiscard]] bool sized() const { return augmentation.starts_with('z'); }
+};
+
+// Reads from a cursor behind the length field and leaves it in front of the augmentation data. The
+// augmentations are those of GCC and LLVM, with GCC 2's "eh". Error: what was not understood.
+[[nodiscard]] tl::expected<CieFields, std::string> read_cie_fields(FrameCursor& cursor,
+                                                                   unsigned pointer_width,
+                                                                   const ElfHeader& header);
+
 // .eh_frame_hdr (LSB Core 5.0, 10.6.2).
 struct FrameHeader {
   std::optional<VirtAddr> eh_frame;  // nothing: the head cannot be read
@@ -78,19 +101,13 @@ class FrameReader {
   [[nodiscard]] std::optional<FrameRecord> read(VirtAddr address);
 
  private:
-  struct Cie {
-    unsigned pointer_encoding{DW_EH_PE_absptr};
-    unsigned lsda_encoding{DW_EH_PE_omit};
-    bool sized_augmentation{};  // 'z': FDEs say how long their augmentation data is
-  };
-
-  [[nodiscard]] std::optional<Cie> parse_cie(VirtAddr address) const;
-  [[nodiscard]] std::optional<Fde> parse_fde(FrameCursor cursor, const Cie& cie) const;
+  [[nodiscard]] std::optional<CieFields> parse_cie(VirtAddr address) const;
+  [[nodiscard]] std::optional<Fde> parse_fde(FrameCursor cursor, const CieFields& cie) const;
 
   const ElfFile* file_;
   // The last CIE: neighbours share it.
   std::optional<VirtAddr> cie_address_;
-  std::optional<Cie> cie_;
+  std::optional<CieFields> cie_;
 };
 
 }  // namespace reprobe

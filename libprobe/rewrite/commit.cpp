@@ -1,11 +1,15 @@
 #include "libprobe/rewrite/commit.hpp"
 
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "libprobe/elf/same_bytes.hpp"
 #include "libprobe/rewrite/commit_attributes.hpp"
 #include "libprobe/rewrite/commit_inode.hpp"
 #include "libprobe/rewrite/commit_place.hpp"
@@ -14,8 +18,7 @@
 namespace reprobe {
 namespace {
 
-constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;
-constexpr std::uint64_t kMaxKernelCopy = std::uint64_t{1} << 30;  // the result is a ssize_t
+constexpr std::uint64_t kChunk = std::uint64_t{4} << 20;
 
 tl::unexpected<Error> changed_meanwhile(const CommitPlace& place) {
   return fail(ErrorCode::refused, "",
@@ -30,14 +33,14 @@ class Writer {
       : place_(place), input_(input), output_(output) {}
 
   Result<void> copy_input() const;
+  Result<void> compare_with(int file) const;
   Result<void> write(std::uint64_t offset, ByteView bytes) const;
   Result<void> set_size(std::uint64_t size) const;
   Result<void> flush() const;
 
  private:
   Result<void> copy_range(std::uint64_t start, std::uint64_t end) const;
-  std::uint64_t copy_in_kernel(std::uint64_t start, std::uint64_t end) const;
-  Result<void> compare(std::uint64_t offset, ByteView expected) const;
+  Result<void> compare(int file, std::uint64_t offset, ByteView expected, Bytes& read) const;
   tl::unexpected<Error> error(int number) const {
     return os_error(ErrorCode::io, "cannot write", place_.output_path(), number);
   }
@@ -47,9 +50,11 @@ class Writer {
   int output_;
 };
 
-// Copies what the file has data for: a sparse file stays sparse.
+// Shares the blocks where the file system can (btrfs, XFS), else copies what the file has data for:
+// a sparse file stays sparse.
 Result<void> Writer::copy_input() const {
   const std::uint64_t size = input_.size();
+  if (::ioctl(output_, FICLONE, place_.input.get()) == 0) return compare_with(output_);
   if (auto sized = set_size(size); !sized) return sized;
   for (std::uint64_t at = 0; at < size;) {
     const off_t data = ::lseek(place_.input.get(), static_cast<off_t>(at), SEEK_DATA);
@@ -65,45 +70,42 @@ Result<void> Writer::copy_input() const {
   return {};
 }
 
-// In the kernel where it can (which shares the blocks on btrfs and XFS), else from the source.
-// Either way the result is compared with the source, from which the plan was made: a file that
-// changed after it was mapped, or a bad copy, does not get through.
+// From the source, from which the plan was made: what is written needs no comparison with it.
 Result<void> Writer::copy_range(std::uint64_t start, std::uint64_t end) const {
-  const std::uint64_t copied_to = copy_in_kernel(start, end);
   for (std::uint64_t from = start; from < end; from += kChunk) {
-    const auto length = static_cast<std::size_t>(std::min(kChunk, end - from));
+    const auto length = std::min(kChunk, end - from);
     const auto bytes = input_.slice(FileOffset{from}, Size{length}, "the file");
     if (!bytes) return tl::unexpected(bytes.error());
-    const auto copied = static_cast<std::size_t>(std::clamp(copied_to, from, from + length) - from);
-    if (auto same = compare(from, bytes->first(copied)); !same) return same;
-    if (auto done = write(from + copied, bytes->subspan(copied)); !done) return done;
+    if (auto done = write(from, *bytes); !done) return done;
+    // The disk begins while the rest is copied and the result is checked; flush() waits.
+    static_cast<void>(::sync_file_range(output_, static_cast<off_t>(from),
+                                        static_cast<off_t>(length), SYNC_FILE_RANGE_WRITE));
   }
   return {};
 }
 
-// Gives the end of what was copied; an error is left to the writing that follows to report.
-std::uint64_t Writer::copy_in_kernel(std::uint64_t start, std::uint64_t end) const {
-  auto from = static_cast<off_t>(start);
-  auto to = from;
-  while (static_cast<std::uint64_t>(to) < end) {
-    const auto left =
-        static_cast<std::size_t>(std::min(kMaxKernelCopy, end - static_cast<std::uint64_t>(to)));
-    const ssize_t copied = ::copy_file_range(place_.input.get(), &from, output_, &to, left, 0);
-    if (copied <= 0) break;
+// Has the file the source's bytes? One that changed after it was mapped does not get through.
+Result<void> Writer::compare_with(int file) const {
+  Bytes read;  // of one chunk
+  for (std::uint64_t from = 0; from < input_.size(); from += kChunk) {
+    const auto length = std::min(kChunk, input_.size() - from);
+    const auto bytes = input_.slice(FileOffset{from}, Size{length}, "the file");
+    if (!bytes) return tl::unexpected(bytes.error());
+    if (auto same = compare(file, from, *bytes, read); !same) return same;
   }
-  return static_cast<std::uint64_t>(to);
+  return {};
 }
 
-Result<void> Writer::compare(std::uint64_t offset, ByteView expected) const {
-  Bytes written(expected.size());
-  for (std::size_t done = 0; done < written.size();) {
-    const ssize_t size = ::pread(output_, written.data() + done, written.size() - done,
-                                 static_cast<off_t>(offset + done));
+Result<void> Writer::compare(int file, std::uint64_t offset, ByteView expected, Bytes& read) const {
+  read.resize(expected.size());
+  for (std::size_t done = 0; done < expected.size();) {
+    const ssize_t size =
+        ::pread(file, read.data() + done, read.size() - done, static_cast<off_t>(offset + done));
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) return error(size < 0 ? errno : EIO);
     done += static_cast<std::size_t>(size);
   }
-  if (!std::ranges::equal(written, expected)) return changed_meanwhile(place_);
+  if (!same_bytes(read, expected)) return changed_meanwhile(place_);
   return {};
 }
 
@@ -111,6 +113,7 @@ Result<void> Writer::write(std::uint64_t offset, ByteView bytes) const {
   while (!bytes.empty()) {
     const ssize_t size = ::pwrite(output_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EFAULT) return changed_meanwhile(place_);  // the input was cut short
     if (size <= 0) return error(size < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<std::size_t>(size));
     offset += static_cast<std::uint64_t>(size);
@@ -179,6 +182,11 @@ Result<void> commit(const Plan& plan, const ByteSource& input, const CommitOptio
     return changed_meanwhile(*place);
   }
 
+  // Without a stamp nothing but its bytes tells that the path leads to what was mapped.
+  const Writer input_reader(*place, input, -1);
+  if (!options.stamp) {
+    if (auto same = input_reader.compare_with(place->input.get()); !same) return same;
+  }
   remove_stale_temporaries(*place);
   HeldSignals signals;  // outlives the temporary file: they come when it is gone
   auto temp = TempFile::create(*place);
@@ -196,10 +204,10 @@ Result<void> commit(const Plan& plan, const ByteSource& input, const CommitOptio
       !carried) {
     return carried;
   }
-  if (auto flushed = Writer(*place, input, temp->fd()).flush(); !flushed) return flushed;
   if (check) {
     if (auto checked = check(temp->path()); !checked) return checked;
   }
+  if (auto flushed = Writer(*place, input, temp->fd()).flush(); !flushed) return flushed;
 
   if (signals.interrupted())
     return os_error(ErrorCode::io, "did not write", place->output_path(), EINTR);

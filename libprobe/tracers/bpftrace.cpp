@@ -42,15 +42,9 @@ void bpftrace(const Facts& facts, Report& report) {
   if (!native_class(facts.file.header())) {
     reading.refuse(reason::file_class);
   } else {
-    for (const Section* section : facts.note_sections) {
-      if (section != facts.note_sections.front()) {
-        reading.skip_section(*section, reason::second_section);
-      } else if (section->type != SHT_NOTE) {
-        reading.skip_section(*section, reason::section_type);
-      } else {
-        read_listing(facts, *section, reading, empty);
-      }
-    }
+    const SectionsRead sections{.first_only = true, .notes_only = true};
+    read_sections(facts, reading, sections,
+                  [&](const Section& section) { read_listing(facts, section, reading, empty); });
   }
   if (empty) reading.refuse(reason::semaphore_segment);
   reading.tell(report);

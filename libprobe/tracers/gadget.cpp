@@ -23,9 +23,8 @@ bool percent_register(TextScan& scan) {
 std::optional<ArgumentFault> one(std::string_view text, std::uint16_t machine) {
   TextScan scan(text);
   const auto size = scan.number();
-  const long bytes = size ? (*size < 0 ? -*size : *size) : 0;
-  const bool known = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
-  if (!known || !scan.literal('@')) return ArgumentFault{1, reason::argument_size, text};
+  if (!size || !is_usual_size(*size) || !scan.literal('@'))
+    return ArgumentFault{1, reason::argument_size, text};
   bool read = false;
   if (scan.peek() == '%') {
     read = percent_register(scan);
@@ -111,15 +110,9 @@ void group(const Facts& facts, const Reading& reading, const std::vector<std::si
 
 void gadget(const Facts& facts, Report& report) {
   Reading reading(facts);
-  for (const Section* section : facts.note_sections) {
-    if (section != facts.note_sections.front()) {
-      reading.skip_section(*section, reason::second_section);
-    } else if (section->type != SHT_NOTE) {
-      reading.skip_section(*section, reason::section_type);
-    } else {
-      as_gadget::read_section(facts, *section, reading);
-    }
-  }
+  const SectionsRead sections{.first_only = true, .notes_only = true};
+  read_sections(facts, reading, sections,
+                [&](const Section& section) { as_gadget::read_section(facts, section, reading); });
   if (!facts.file.header().is64) {
     reading.refuse(reason::file_class);
   } else if (facts.base == nullptr || facts.base->type != SHT_PROGBITS) {

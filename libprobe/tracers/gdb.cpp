@@ -21,13 +21,6 @@ const Section* base_section(const ElfFile& file) {
   return last;
 }
 
-void read_section(const Facts& facts, const Section& section, Reading& reading) {
-  walk_like_bfd(facts, section, [&](const RawNote& raw) {
-    reading.take_strict(section, raw);
-    return true;
-  });
-}
-
 void check(const Facts& facts, std::size_t index, const Seen& seen, std::uint64_t base,
            Report& report) {
   const Probe& probe = facts.probes[index];
@@ -55,20 +48,18 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, std::uint64_
 
 void gdb(const Facts& facts, Report& report) {
   Reading reading(facts);
-  for (const Section* section : facts.note_sections) {
-    if (section->type != SHT_NOTE) {
-      reading.skip_section(*section, reason::section_type);
-    } else {
-      as_gdb::read_section(facts, *section, reading);
-    }
-  }
+  read_sections(facts, reading, {.notes_only = true}, [&](const Section& section) {
+    walk_like_bfd(facts, section, [&](const RawNote& raw) {
+      reading.take_strict(section, raw);
+      return true;
+    });
+  });
   const Section* base = as_gdb::base_section(facts.file);
   if (base == nullptr) reading.refuse(reason::base_missing);
   reading.tell(report);
-  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i))
-      as_gdb::check(facts, i, *seen, base->addr.value, report);
-  }
+  for_each_seen(facts, reading, [&](std::size_t probe, const Seen& seen) {
+    as_gdb::check(facts, probe, seen, base->addr.value, report);
+  });
 }
 
 }  // namespace reprobe::consumers

@@ -152,20 +152,15 @@ Reading read_like_libbpf(const Facts& facts) {
     return reading;
   }
   bool malformed = false;
-  for (const Section* section : facts.note_sections) {
-    if (section != facts.note_sections.front()) {
-      reading.skip_section(*section, reason::second_section);
-    } else if (section->type != SHT_NOTE) {
-      reading.skip_section(*section, reason::section_type);
-    } else {
-      walk_like_libelf(facts, *section, [&](const RawNote& raw) {
-        const auto read = as_libbpf::parse_usdt_note(facts, *section, raw);
-        if (read) reading.take(*section, raw, *read);
-        malformed = malformed || !read;
-        return !malformed;
-      });
-    }
-  }
+  const SectionsRead sections{.first_only = true, .notes_only = true};
+  read_sections(facts, reading, sections, [&](const Section& section) {
+    walk_like_libelf(facts, section, [&](const RawNote& raw) {
+      const auto read = as_libbpf::parse_usdt_note(facts, section, raw);
+      if (read) reading.take(section, raw, *read);
+      malformed = malformed || !read;
+      return !malformed;
+    });
+  });
   if (malformed) reading.refuse(reason::malformed_note);
   return reading;
 }

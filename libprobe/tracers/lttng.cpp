@@ -96,13 +96,9 @@ void lttng(const Facts& facts, Report& report) {
     return reading.tell(report);
   }
   bool sound = true;
-  for (const Section* section : facts.note_sections) {
-    if (section != facts.note_sections.front()) {
-      reading.skip_section(*section, reason::second_section);
-    } else {
-      sound = as_lttng::read_section(facts, *section, reading);
-    }
-  }
+  read_sections(facts, reading, {.first_only = true}, [&](const Section& section) {
+    sound = as_lttng::read_section(facts, section, reading);
+  });
   if (!sound) reading.refuse(reason::malformed_note);
   reading.tell(report);
   const Section* text = facts.file.section(".text");

@@ -59,13 +59,9 @@ void otel(const Facts& facts, Report& report) {
   Reading reading(facts);
   const ElfHeader& header = facts.file.header();
   bool sound = true;
-  for (const Section* section : facts.note_sections) {
-    if (section->type != SHT_NOTE) {
-      reading.skip_section(*section, reason::section_type);
-    } else if (sound) {
-      sound = as_otel::read_section(facts, *section, reading);
-    }
-  }
+  read_sections(facts, reading, {.notes_only = true}, [&](const Section& section) {
+    sound = sound && as_otel::read_section(facts, section, reading);
+  });
   if (!header.is64 || header.order != std::endian::little) {
     reading.refuse(reason::file_class);
   } else if (!sound) {
@@ -75,9 +71,9 @@ void otel(const Facts& facts, Report& report) {
   }
   reading.tell(report);
   Counters counters;
-  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) as_otel::check(facts, i, *seen, counters, report);
-  }
+  for_each_seen(facts, reading, [&](std::size_t probe, const Seen& seen) {
+    as_otel::check(facts, probe, seen, counters, report);
+  });
 }
 
 }  // namespace reprobe::consumers

@@ -81,9 +81,9 @@ void parca(const Facts& facts, Report& report) {
   if (!header.is64 || header.order != std::endian::little) reading.refuse(reason::file_class);
   reading.tell(report);
   Counters counters;
-  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) as_parca::check(facts, i, *seen, counters, report);
-  }
+  for_each_seen(facts, reading, [&](std::size_t probe, const Seen& seen) {
+    as_parca::check(facts, probe, seen, counters, report);
+  });
 }
 
 }  // namespace reprobe::consumers

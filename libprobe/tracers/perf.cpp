@@ -46,17 +46,9 @@ Reading read(const Facts& facts) {
     return reading;
   }
   bool sound = true;
-  for (const Section* section : facts.note_sections) {
-    if (section != facts.note_sections.front()) {
-      reading.skip_section(*section, reason::second_section);
-    } else if (section->type != SHT_NOTE) {
-      reading.skip_section(*section, reason::section_type);
-    } else if (section->allocated()) {
-      reading.skip_section(*section, reason::section_alloc);
-    } else {
-      sound = read_section(facts, *section, reading);
-    }
-  }
+  const SectionsRead sections{.first_only = true, .notes_only = true, .not_loaded = true};
+  read_sections(facts, reading, sections,
+                [&](const Section& section) { sound = read_section(facts, section, reading); });
   if (!sound) reading.refuse(reason::malformed_note);
   return reading;
 }
@@ -182,9 +174,9 @@ void perf(const Facts& facts, Report& report) {
   }
   reading.tell(report);
   Counters counters;
-  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) as_perf::check(facts, i, *seen, counters, report);
-  }
+  for_each_seen(facts, reading, [&](std::size_t probe, const Seen& seen) {
+    as_perf::check(facts, probe, seen, counters, report);
+  });
   for (std::size_t group = 0; group < facts.groups.size(); ++group) {
     if (!as_perf::arguments_differ(facts, reading, group)) continue;
     for (const std::size_t probe : facts.groups[group]) {

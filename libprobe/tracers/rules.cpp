@@ -15,6 +15,14 @@ constexpr std::size_t kShown = 40;  // of an operand
 
 bool native_class(const ElfHeader& header) { return header.is64 == (header.machine != EM_ARM); }
 
+std::string_view section_fault(const Facts& facts, const Section& section,
+                               const SectionsRead& wanted) {
+  if (wanted.first_only && &section != facts.note_sections.front()) return reason::second_section;
+  if (wanted.notes_only && section.type != SHT_NOTE) return reason::section_type;
+  if (wanted.not_loaded && section.allocated()) return reason::section_alloc;
+  return "";
+}
+
 void check_site(const Facts& facts, std::size_t probe, std::uint64_t computed, Report& report) {
   const auto site = facts.probes[probe].site_offset;
   if (!site || site->value != computed) {

@@ -44,6 +44,37 @@ void check_arguments(const Facts& facts, std::size_t probe, ArgumentRule rule, R
 // The same for a fault that is known.
 void report_argument(std::size_t probe, const ArgumentFault& fault, Report& report);
 
+// Which sections of notes a consumer reads.
+struct SectionsRead {
+  bool first_only{};
+  bool notes_only{};  // of the type SHT_NOTE
+  bool not_loaded{};  // without SHF_ALLOC
+};
+// Why it reads the section not; "" where it does.
+[[nodiscard]] std::string_view section_fault(const Facts& facts, const Section& section,
+                                             const SectionsRead& wanted);
+
+// Calls `read` with each section that the consumer reads.
+template <typename Read>
+void read_sections(const Facts& facts, Reading& reading, const SectionsRead& wanted, Read read) {
+  for (const Section* section : facts.note_sections) {
+    const std::string_view fault = section_fault(facts, *section, wanted);
+    if (fault.empty()) {
+      read(*section);
+    } else {
+      reading.skip_section(*section, fault);
+    }
+  }
+}
+
+// Calls `check` with each probe whose note the consumer has found.
+template <typename Check>
+void for_each_seen(const Facts& facts, const Reading& reading, Check check) {
+  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
+    if (const Seen* seen = reading.seen(i)) check(i, *seen);
+  }
+}
+
 // A number that a consumer computes, as the file's class wraps it.
 [[nodiscard]] inline std::uint64_t wrapped(const Facts& facts, std::uint64_t value) {
   return facts.file.header().is64 ? value : value & 0xffffffffU;

@@ -11,13 +11,6 @@ namespace reprobe::consumers {
 namespace as_systemtap {
 namespace {
 
-void read_section(const Facts& facts, const Section& section, Reading& reading) {
-  walk_like_libelf(facts, section, [&](const RawNote& raw) {
-    reading.take_strict(section, raw);
-    return true;
-  });
-}
-
 void check(const Facts& facts, std::size_t index, const Seen& seen, Report& report) {
   const Probe& probe = facts.probes[index];
   // A missing section counts as one at 0.
@@ -54,19 +47,17 @@ void check(const Facts& facts, std::size_t index, const Seen& seen, Report& repo
 
 void systemtap(const Facts& facts, Report& report) {
   Reading reading(facts);
-  for (const Section* section : facts.note_sections) {
-    if (section->type != SHT_NOTE) {
-      reading.skip_section(*section, reason::section_type);
-    } else if (section->allocated()) {
-      reading.skip_section(*section, reason::section_alloc);
-    } else {
-      as_systemtap::read_section(facts, *section, reading);
-    }
-  }
+  const SectionsRead sections{.notes_only = true, .not_loaded = true};
+  read_sections(facts, reading, sections, [&](const Section& section) {
+    walk_like_libelf(facts, section, [&](const RawNote& raw) {
+      reading.take_strict(section, raw);
+      return true;
+    });
+  });
   reading.tell(report);
-  for (std::size_t i = 0; i < facts.probes.size(); ++i) {
-    if (const Seen* seen = reading.seen(i)) as_systemtap::check(facts, i, *seen, report);
-  }
+  for_each_seen(facts, reading, [&](std::size_t probe, const Seen& seen) {
+    as_systemtap::check(facts, probe, seen, report);
+  });
 }
 
 }  // namespace reprobe::consumers

@@ -64,13 +64,9 @@ std::string_view file_fault(const Facts& facts, const Reading& reading) {
 void tetragon(const Facts& facts, Report& report) {
   Reading reading(facts);
   bool sound = true;
-  for (const Section* section : facts.note_sections) {
-    if (section->type != SHT_NOTE) {
-      reading.skip_section(*section, reason::section_type);
-    } else if (sound) {
-      sound = as_tetragon::read_section(facts, *section, reading);
-    }
-  }
+  read_sections(facts, reading, {.notes_only = true}, [&](const Section& section) {
+    sound = sound && as_tetragon::read_section(facts, section, reading);
+  });
   if (!facts.file.header().is64) {
     reading.refuse(reason::file_class);
   } else if (!sound) {

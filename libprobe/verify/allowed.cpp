@@ -58,11 +58,14 @@ SymbolFields symbol_fields(const ElfFile& file, const Section& table, const Symb
   return {{at + 14, at + 16}, {at + 4, at + 8}, {at + 8, at + 12}};
 }
 
-// Calls `f(table, symbol)` for the symbols of sections that are not loaded tables.
+// Calls `f(table, symbol)` for the symbols of sections that are not loaded tables. In a hostile
+// file tables overlap: what is not read may not differ, either.
 template <typename F>
 void each_symbol(const ElfFile& file, F&& f) {
+  std::uint64_t budget = file.source().size();
   for (const Section& section : file.sections()) {
-    if (section.type != SHT_SYMTAB || section.allocated()) continue;
+    if (section.type != SHT_SYMTAB || section.allocated() || section.size.value > budget) continue;
+    budget -= section.size.value;
     const auto table = file.symbol_table(section);
     if (!table) continue;
     for (std::uint32_t i = 1; i < table->size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "libprobe/elf/same_bytes.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -18,9 +19,9 @@ std::optional<ByteDifference> difference_in(const ElfFile& before, const ElfFile
     const auto a = before.source().slice(FileOffset{at}, size, "bytes to compare");
     const auto b = after.source().slice(FileOffset{at}, size, "bytes to compare");
     if (!a || !b) return ByteDifference{at, {}};
-    const auto [x, y] = std::ranges::mismatch(*a, *b);
-    if (x == a->end()) continue;
-    return ByteDifference{at + static_cast<std::uint64_t>(x - a->begin()), std::pair(*x, *y)};
+    const auto differ = first_mismatch(*a, *b);
+    if (!differ) continue;
+    return ByteDifference{at + *differ, std::pair((*a)[*differ], (*b)[*differ])};
   }
   return std::nullopt;
 }

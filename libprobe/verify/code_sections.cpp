@@ -95,7 +95,8 @@ class SectionComparer {
                       (old.flags == now.flags || (base && now.flags == (old.flags | SHF_ALLOC)));
     if (!same) return report(old, "another type, name, link or flags");
     if (old.addr == now.addr && old.offset == now.offset && old.size == now.size) return;
-    if (base) {
+    const bool same_place = old.addr == now.addr && old.offset == now.offset;
+    if (base && !same_place) {
       if (now.size.value != 0 || !is_loaded_where_it_says(now))
         report(old, "the base is misplaced");
     } else if (old.allocated()) {

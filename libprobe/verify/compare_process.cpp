@@ -8,6 +8,8 @@
 #include <string>
 
 #include "libprobe/elf/dynamic_tables.hpp"
+#include "libprobe/elf/same_bytes.hpp"
+#include "libprobe/verify/packed_relocations.hpp"
 #include "libprobe/verify/process_image.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -230,13 +232,11 @@ class ProcessComparer {
         differs("verify-image", fmt::format("the bytes at {:#x} are cut off", address + done));
         return false;
       }
-      const auto [x, y] = std::ranges::mismatch(*a, *b);
-      if (x != a->end()) {
-        const auto behind = static_cast<std::uint64_t>(x - a->begin());
+      if (const auto differ = first_mismatch(*a, *b)) {
         differs("verify-image",
                 fmt::format("the loaded byte at {:#x} is another; expected {:#04x}, found {:#04x}",
-                            address + done + behind, std::to_integer<unsigned>(*x),
-                            std::to_integer<unsigned>(*y)));
+                            address + done + *differ, std::to_integer<unsigned>((*a)[*differ]),
+                            std::to_integer<unsigned>((*b)[*differ])));
         return false;
       }
       done += part.value;
@@ -251,17 +251,21 @@ class ProcessComparer {
   void compare_relocated(const ProcessImage& image) {
     if (claims_.bytes.empty()) return;
     const unsigned word = before_.header().word();
+    const auto check = [&](VirtAddr place) {
+      const MappedPiece* piece = full_ ? nullptr : image.at(place.value);
+      if (piece == nullptr || !piece->offset) return;
+      const std::uint64_t offset = *piece->offset_at(place.value);
+      const auto claim = std::ranges::upper_bound(claims_.bytes, offset, {}, &Range::end);
+      if (claim == claims_.bytes.end() || claim->begin >= offset + word) return;
+      differs("verify-relocation",
+              fmt::format("the dynamic linker writes at {:#x}, which is another now", place.value));
+    };
     for (const DynamicTable& table : dynamic_tables(before_)) {
-      for_each_relocation(before_, table, [&](const DynamicRelocation& entry) {
-        const MappedPiece* piece = full_ ? nullptr : image.at(entry.place.value);
-        if (piece == nullptr || !piece->offset) return;
-        const std::uint64_t offset = *piece->offset_at(entry.place.value);
-        const auto claim = std::ranges::upper_bound(claims_.bytes, offset, {}, &Range::end);
-        if (claim == claims_.bytes.end() || claim->begin >= offset + word) return;
-        differs("verify-relocation",
-                fmt::format("the dynamic linker writes at {:#x}, which is another now",
-                            entry.place.value));
-      });
+      for_each_relocation(before_, table,
+                          [&](const DynamicRelocation& entry) { check(entry.place); });
+    }
+    if (!each_packed_place(before_, check)) {
+      differs("verify-relocation", "the packed relocations cannot be read");
     }
   }
 
