@@ -149,12 +149,18 @@ static int publish(struct rt_site* first, struct rt_calls* calls) {
   return 0;
 }
 
+/* Several attachments, and the kernel's, add up. */
+static void raise_semaphore(const struct rt_site* site, int by) {
+  if (site->semaphore != 0) __atomic_fetch_add(site->semaphore, (uint16_t)by, __ATOMIC_RELAXED);
+}
+
 static void attach_to(struct reprobe_rt_attachment* attachment, struct rt_site* site) {
   if (site->slot == 0 || !wants(attachment, site)) return;
   const struct rt_call call = {site, attachment->handler, attachment->context, attachment,
                                attachment->full};
   struct rt_calls* calls = other_calls(site->first->calls, 0, &call);
   const int error = calls == 0 ? -ENOMEM : publish(site->first, calls);
+  if (calls != 0) raise_semaphore(site, 1);
   if (error != 0) {
     attachment->error = error;
   } else {
@@ -187,6 +193,9 @@ static int take_out(struct reprobe_rt_attachment* attachment) {
     if (site->first != site || !has_calls_of(site->calls, attachment)) continue;
     struct rt_calls* calls = other_calls(site->calls, attachment, 0);
     if (calls == 0) return -ENOMEM;
+    const struct rt_calls* old = site->calls;
+    for (unsigned i = 0; i < old->count; ++i)
+      if (old->call[i].attachment == attachment) raise_semaphore(old->call[i].site, -1);
     publish(site, calls);
   }
   for (struct reprobe_rt_attachment** at = &attachments; *at != 0; at = &(*at)->next) {

@@ -145,8 +145,9 @@ static bool vector_of(const struct reprobe_rt_hit* hit, unsigned number, uint64_
   switch (number) {
     VECTOR(0)
     VECTOR(1)
-    VECTOR(2) VECTOR(3) VECTOR(4) VECTOR(5) VECTOR(6) VECTOR(7) VECTOR(8) VECTOR(9) VECTOR(10)
-        VECTOR(11) VECTOR(12) VECTOR(13) VECTOR(14) VECTOR(15)
+    VECTOR(2)
+    VECTOR(3) VECTOR(4) VECTOR(5) VECTOR(6) VECTOR(7) VECTOR(8) VECTOR(9) VECTOR(10) VECTOR(11)
+        VECTOR(12) VECTOR(13) VECTOR(14) VECTOR(15)
   }
   *bits = low;
   return true;

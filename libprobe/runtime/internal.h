@@ -57,6 +57,7 @@ struct rt_calls {
 struct rt_site {
   struct rt_calls* calls; /* atomic; null: none. Of probes with one slot the first one has them */
   struct rt_slot* slot;   /* null: not attachable */
+  uint16_t* semaphore;    /* the counter that the program checks before the probe, or null */
   struct rt_site* first;  /* at this slot; itself, if no other is there before it */
   struct rt_site* next;   /* atomic: of all, in the order in which they were found */
   struct rt_object* object;

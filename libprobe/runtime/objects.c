@@ -59,8 +59,21 @@ static const char* text_of(const struct reprobe_index* index, uint32_t offset) {
   return offset < index->strings_size ? reprobe_index_string(index, offset) : "";
 }
 
+/* Is it in a segment that the program writes, and not among what is read-only after relocation? */
+static bool is_writable(const struct dl_phdr_info* info, const void* at) {
+  bool writable = false;
+  for (unsigned i = 0; i < info->dlpi_phnum; ++i) {
+    const ElfW(Phdr)* header = &info->dlpi_phdr[i];
+    const uintptr_t from = (uintptr_t)at - (info->dlpi_addr + header->p_vaddr);
+    if (header->p_memsz < sizeof(uint16_t) || from > header->p_memsz - sizeof(uint16_t)) continue;
+    if (header->p_type == PT_GNU_RELRO) return false;
+    writable = writable || (header->p_type == PT_LOAD && (header->p_flags & PF_W) != 0);
+  }
+  return writable;
+}
+
 static struct rt_site* site_of(const struct reprobe_index* index, uint32_t number,
-                               struct rt_object* object) {
+                               struct rt_object* object, const struct dl_phdr_info* info) {
   const struct reprobe_index_entry* entry = reprobe_index_entry_at(index, number);
   struct rt_site* site = rt_allocate(sizeof *site);
   if (site == 0) return 0;
@@ -76,6 +89,8 @@ static struct rt_site* site_of(const struct reprobe_index* index, uint32_t numbe
   if (entry->kind == REPROBE_KIND_SLED_SLOT && entry->slot != 0) {
     site->slot = reprobe_index_target(&entry->slot);
     site->probe.attachable = 1;
+    uint16_t* const semaphore = reprobe_index_target(&entry->semaphore);
+    if (semaphore != 0 && is_writable(info, semaphore)) site->semaphore = semaphore;
   }
   return site;
 }
@@ -107,18 +122,18 @@ static bool find_slots(struct rt_object* object) {
   return true;
 }
 
-static struct rt_object* object_of(const struct reprobe_index* index, uintptr_t bias,
-                                   const char* path) {
+static struct rt_object* object_of(const struct reprobe_index* index,
+                                   const struct dl_phdr_info* info) {
   struct rt_object* object = rt_allocate(sizeof *object);
   if (object == 0) return 0;
   object->index = index;
-  object->bias = bias;
-  object->path = copied(path);
+  object->bias = info->dlpi_addr;
+  object->path = copied(info->dlpi_name);
   object->count = index->entry_count;
   object->sites = rt_allocate(object->count * sizeof *object->sites);
   if (object->path == 0 || object->sites == 0) return 0;
   for (unsigned i = 0; i < object->count; ++i) {
-    object->sites[i] = site_of(index, i, object);
+    object->sites[i] = site_of(index, i, object, info);
     if (object->sites[i] == 0) return 0;
   }
   return find_slots(object) ? object : 0;
@@ -155,20 +170,21 @@ static void unload(struct rt_object* object) {
   for (unsigned i = 0; i < object->count; ++i) {
     object->sites[i]->probe.attachable = 0;
     object->sites[i]->slot = 0;
+    object->sites[i]->semaphore = 0;
   }
 }
 
-static void meet(const struct reprobe_index* index, uintptr_t bias, const char* path,
+static void meet(const struct reprobe_index* index, const struct dl_phdr_info* info,
                  void (*found)(struct rt_site* site)) {
   for (struct rt_object* known = objects; known != 0; known = known->next) {
-    if (!known->loaded || known->index != index || known->bias != bias ||
-        strcmp(known->path, path) != 0)
+    if (!known->loaded || known->index != index || known->bias != info->dlpi_addr ||
+        strcmp(known->path, info->dlpi_name) != 0)
       continue;
     if (is_fresh(known)) break;
     known->seen = true;
     return;
   }
-  struct rt_object* object = object_of(index, bias, path);
+  struct rt_object* object = object_of(index, info);
   if (object != 0) publish(object, found);
 }
 
@@ -182,7 +198,7 @@ static int visit(struct dl_phdr_info* info, size_t size, void* context) {
     size_t bytes = 0;
     const struct reprobe_index* index = index_in(notes, header->p_memsz, &bytes);
     if (index == 0) continue;
-    if (is_whole(index, bytes)) meet(index, info->dlpi_addr, info->dlpi_name, walk->found);
+    if (is_whole(index, bytes)) meet(index, info, walk->found);
     return 0;
   }
   return 0;

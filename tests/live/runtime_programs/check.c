@@ -319,6 +319,13 @@ static void library(const char* path) {
     }
     EQUAL("refresh", reprobe_rt_refresh(), 0);
     int (*call)(int) = (int (*)(int))dlsym(handle, "library_call");
+    int (*semaphore)(void) = (int (*)(void))dlsym(handle, "library_semaphore");
+    EQUAL("the counter of the probe", semaphore(), 1);
+    uint64_t more = 0;
+    struct reprobe_rt_attachment* b = reprobe_rt_attach("lib:call", REPROBE_RT_FULL, count, &more);
+    EQUAL("the counter with two attachments", semaphore(), 2);
+    reprobe_rt_detach(b);
+    EQUAL("the counter with one again", semaphore(), 1);
     for (int i = 0; i < 5; ++i) call(i);
     EQUAL("hits of a library opened later", hits, 5 * round);
     dlclose(handle);
