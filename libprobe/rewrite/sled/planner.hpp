@@ -100,7 +100,7 @@ struct SledRules {
   // Must the sled at the site keep its tracer out of the red zone? Asked for nop5 only.
   std::function<bool(const FunctionFlow&, VirtAddr site)> needs_guard;
   // May the flags be used behind the site? Asked for slots only.
-  std::function<bool(const FunctionFlow&, VirtAddr site)> uses_flags;
+  std::function<bool(const FunctionFlow&, VirtAddr site)> uses_flags{};
   // Can the notes of the site be corrected for a stack pointer that is this much lower?
   std::function<bool(VirtAddr site, std::int64_t lower)> arguments_fit;
   // Only what breakpoints on the original's instructions leave intact.
