@@ -10,6 +10,7 @@
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_payload.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
+#include "libprobe/verify/moved_data.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
 #include "tool/elf_input.hpp"
@@ -101,6 +102,11 @@ Result<std::vector<Finding>> find_differences(const ElfFile& whole_before,
     // What moved among the headers is known from both files; compare() has judged it.
     ExpectedChanges expected{.sections = changed_sections(before, *result),
                              .more_room = code || command == RewriteCommand::relativize};
+    if (const auto moved = put_data_back(before, *result)) {
+      expected.moved_data = true;
+      expected.sections.insert(expected.sections.end(), moved->sections.begin(),
+                               moved->sections.end());
+    }
     expected.sections.insert(expected.sections.end(), check.changed_sections.begin(),
                              check.changed_sections.end());
     // Symbols follow what made room; each is compared.

@@ -15,7 +15,9 @@
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/legacy.hpp"
 #include "libprobe/notes/rules.hpp"
+#include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/build_id.hpp"
+#include "libprobe/rewrite/counter_page.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
 #include "libprobe/rewrite/index/from_index.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
@@ -191,13 +193,28 @@ void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes,
 }
 
 // Probes behind such a counter never fire, whatever their notes say.
-void refuse_dead_counters(FixPlan& fix, const ElfFile& file, const ProbeFile& probes) {
-  for (const Finding& finding : counters_beyond_repair(file, probes)) {
+Result<void> refuse_dead_counters(FixPlan& fix, const ElfFile& file) {
+  const auto after = ElfFile::open(planned_source(file.source(), fix.plan));
+  if (!after) return tl::unexpected(after.error());
+  for (const Finding& finding : counters_beyond_repair(*after, read_probes(*after))) {
     const std::optional<VirtAddr> site =
         finding.site ? std::optional(VirtAddr{*finding.site}) : std::nullopt;
     fix.refused.push_back({finding.provider, finding.name, site, std::string(kProbesSection),
                            fmt::format("{}: {}; {}", finding.rule, finding.message, finding.hint)});
   }
+  return {};
+}
+
+// Not where some probes or repairs are chosen that are not about counters.
+Result<void> repair_counters(const FixCommandOptions& options, FixPlan& fix, const ElfFile& file) {
+  if (!options.common.patterns.empty()) return {};
+  const auto choice = RepairChoice::of(options.only, options.skip);
+  if (!choice) return tl::unexpected(choice.error());
+  if (choice->wants(repair::semaphore_relro_page)) {
+    if (auto done = give_counters_pages(fix, file); !done) return done;
+  }
+  const bool asked = options.only.empty() && options.from_debug.empty();
+  return asked ? refuse_dead_counters(fix, file) : Result<void>{};
 }
 
 // The notes of the debug file take the place of the file's own.
@@ -280,7 +297,6 @@ Result<Planned> plan_notes(const FixCommandOptions& options, const LinkObjects& 
   // -p narrows the work to some probes; what is wrong with others is not asked.
   if (options.common.patterns.empty()) {
     refuse_the_rest(*fix, file, probes, *choice);
-    if (options.only.empty()) refuse_dead_counters(*fix, file, probes);
   }
   return Planned{std::move(*input), std::move(probes), std::move(*fix), std::nullopt};
 }
@@ -290,6 +306,7 @@ Result<Planned> plan_file(const FixCommandOptions& options, const LinkObjects& o
   if (!planned) return planned;
   const ElfFile& file = planned->input.file;
   FixPlan& fix = planned->fix;
+  if (auto done = repair_counters(options, fix, file); !done) return tl::unexpected(done.error());
   auto index = renew_index(fix.plan, file);
   if (!index) return tl::unexpected(index.error());
   planned->index = std::move(*index);

@@ -26,6 +26,7 @@
 #include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/moved_data.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -367,6 +368,12 @@ std::string_view to_string(RewriteCommand command) {
 Comparison compare_as(const ElfFile& before, const ElfFile& after, const CompareOptions& options) {
   // Every command may find nothing to do.
   if (same_files(before, after)) return {options.command.value_or(RewriteCommand::fix), {}};
+  if (options.command.value_or(RewriteCommand::fix) == RewriteCommand::fix) {
+    if (const auto moved = put_data_back(before, after)) {
+      if (!moved->put_back) return {RewriteCommand::fix, moved->findings};
+      return {RewriteCommand::fix, compare_fix(before, *moved->put_back, options)};
+    }
+  }
   if (options.command) {
     return {*options.command, compare_command(before, after, *options.command, options)};
   }

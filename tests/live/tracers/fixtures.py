@@ -190,10 +190,9 @@ def semaphores(builder, healthy):
     builder.changed("semaphore in an executable segment", healthy,
                     mutate.segment_flags(mutate.PF_X), rule="semaphore-executable",
                     repairable=False)
-    beyond_repair("in a RELRO page", builder.link("relro", "lld-19", "pie", [], ["-DNO_DEAD"]),
-                  "relro-page")
-    beyond_repair("in a shared page",
-                  builder.link("page", "mold", "pie", NORELRO, ["-DNO_DEAD"]), "relro-page")
+    for name, linker, options in (("in a RELRO page", "lld-19", []), ("in a shared page", "mold", NORELRO)):
+        builder.add(f"semaphore {name}", builder.link("page-" + linker, linker, "pie", options, ["-DNO_DEAD"]),
+                    rule="semaphore-relro-page")
     beyond_repair("of each of two probes at one site",
                   bfd("second", guard=["-DSECOND"], semaphore=["-DSECOND"]), "conflict")
     # In another module.
