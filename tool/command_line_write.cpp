@@ -93,7 +93,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       .add_option_function<std::string>(
           "--build-id",
           [&options](const std::string& word) { options.new_build_id = word == "new"; },
-          "keep, or new: compute a new build-id of the same length")
+          "keep, or new: compute a new build-id of the same length; a file without one "
+          "gets one, which is not loaded")
       ->type_name("HOW")
       ->check(CLI::IsMember(std::vector<std::string>{"keep", "new"}))
       ->default_str("keep");

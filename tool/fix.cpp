@@ -147,7 +147,11 @@ std::string summary(const FixCommandOptions& options, const Planned& planned) {
     if (!repair.probe && !repair.rule.starts_with("base-")) others.insert(repair.rule);
   }
   if (!others.empty()) text += fmt::format(", repaired {}", fmt::join(others, ", "));
-  if (!file.build_id().empty()) text += options.new_build_id ? "; new build-id" : "; build-id kept";
+  if (options.new_build_id) {
+    text += "; new build-id";
+  } else if (!file.build_id().empty()) {
+    text += "; build-id kept";
+  }
   return text;
 }
 
@@ -314,17 +318,14 @@ Result<Planned> plan_file(const FixCommandOptions& options, const LinkObjects& o
   if (options.new_build_id && (!fix.plan.empty() || !file.build_id_range())) {
     auto renewed = renew_build_id(fix.plan, file);
     if (!renewed) return tl::unexpected(renewed.error());
-    fix.changed_sections.emplace_back(".note.gnu.build-id");
+    fix.changed_sections.emplace_back(kBuildIdSection);
   }
   return planned;
 }
 
 // The id that the output has, read from the plan's own edit.
 std::string id_after(const Planned& planned) {
-  const auto range = planned.input.file.build_id_range();
-  const auto output = range ? apply(planned.fix.plan, planned.input.file.source()) : Bytes{};
-  if (!range || !output) return "";
-  const auto file = ElfFile::open(borrowed_source(*output));
+  const auto file = ElfFile::open(planned_source(planned.input.file.source(), planned.fix.plan));
   return file ? file->build_id() : "";
 }
 

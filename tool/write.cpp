@@ -91,7 +91,9 @@ Json plan_head(const WriteOptions& options, const Plan& plan) {
 
 void add_build_id(Json& plan, const ElfFile& file, const std::string& new_id) {
   const std::string id = file.build_id();
-  if (!id.empty()) plan["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
+  if (id.empty() && new_id.empty()) return;
+  plan["build_id"] = {{"before", id.empty() ? Json(nullptr) : Json(id)},
+                      {"after", new_id.empty() ? id : new_id}};
 }
 
 void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal) {

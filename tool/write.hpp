@@ -45,7 +45,8 @@ struct Input {
 
 // What every plan's JSON begins with.
 [[nodiscard]] Json plan_head(const WriteOptions& options, const Plan& plan);
-// Its `build_id`; nothing where the file has none. `new_id` is "" where the rewrite keeps it.
+// Its `build_id`; nothing where neither file has one, and `before` is null where the input has
+// none. `new_id` is "" where the rewrite keeps it.
 void add_build_id(Json& plan, const ElfFile& file, const std::string& new_id = "");
 
 // Warns of an index (.note.reprobe) that could not follow the notes.

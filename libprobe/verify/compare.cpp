@@ -246,7 +246,7 @@ std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);
-  compare_sections(before, after, match, out);
+  compare_sections(before, after, match, options.allow_new_build_id, out);
   compare_symbols(before, after, match, out);
   const ProbeFile now = read_probes(after);
   // Notes that stood in a section of another name stand in .note.stapsdt now.

@@ -3,6 +3,7 @@
 own small program, and what is right is told by readelf, perf, bpftrace, gdb, nm or the running program."""
 import gzip
 import io
+import json
 import os
 import pathlib
 import re
@@ -53,7 +54,6 @@ def notes(file):
 
 def cells(file, *consumers):
     """(probe, consumer): the reasons of its failures"""
-    import json
     document = json.loads(tests.run("audit", "--json", *(["--consumers", ",".join(consumers)] if consumers else []),
                                     file).out)
     found = {}
@@ -129,13 +129,44 @@ def intel_operands():
         tests.same(f"{kept} stays", [kept], notes("same"))
 
 
+def build_id(file):
+    return re.search(r"Build ID: (\w*)", say("readelf", "-nW", file) + "Build ID: ")[1]
+
+
 def build_ids():
-    build("without", one_note("tick"), "-O2", "-Wl,--build-id=none")
-    result = tests.run("fix", "--build-id=new", "without", "-o", "out")
-    tests.check("no build-id to replace: refused", result.code == 4 and "no build-id" in result.err, result.text())
-    tests.check("nothing written", not os.path.exists("out"))
+    for linker in ("bfd", "gold", "lld", "mold"):
+        build("without", one_note("tick"), "-O2", f"-fuse-ld={linker}", "-Wl,--build-id=none")
+        result = tests.run("fix", "--json", "--build-id=new", "without", "-o", "out")
+        tests.same(f"{linker}: a build-id where there was none", 0, result.code)
+        new = build_id("out")
+        tests.check(f"{linker}: of 20 bytes", len(new) == 40, new)
+        tests.check(f"{linker}: --json names it", json.loads(result.out)["build_id"] == {"before": None, "after": new},
+                    result.out)
+        tests.same(f"{linker}: runs", 0, subprocess.run(["./out"], timeout=60).returncode)
+        tests.check(f"{linker}: eu-unstrip sees it", new in say("eu-unstrip", "-n", "-e", "out"))
+        cache = os.path.join(tests.folder, "ids")
+        said = say("perf", "--buildid-dir", cache, "buildid-cache", "--add", "out") + \
+            say("perf", "--buildid-dir", cache, "list", "sdt")
+        tests.check(f"{linker}: perf lists the probe of its file", "sdt_pool:tick" in said, said)
+        shutil.rmtree(cache, ignore_errors=True)
+        tests.same(f"{linker}: verify --new-build-id", 0, tests.run("verify", "--new-build-id", "without", "out").code)
+        tests.same(f"{linker}: verify without it", 1, tests.run("verify", "without", "out").code)
+        forged = bytearray(read("out"))
+        forged[forged.rindex(bytes.fromhex(new)) - 8] ^= 1  # the note's type
+        write("forged", forged, 0o755)
+        tests.same(f"{linker}: another note", 1, tests.run("verify", "--new-build-id", "without", "forged").code)
+        # One that has one is left alone where nothing changes, and the same file gets the same id.
+        tests.run("fix", "--build-id=new", "without", "-o", "again")
+        tests.same(f"{linker}: the same again", read("out"), read("again"))
     result = tests.run("fix", "without", "-o", "out")
-    tests.same("without the option", 0, result.code)
+    tests.check("without the option", result.code == 0 and not build_id("out"), result.text())
+    build("headless", one_note("tick"), "-O2", "-Wl,--build-id=none")
+    program = bytearray(read("headless"))
+    program[40:48], program[60:64] = bytes(8), bytes(4)  # e_shoff, e_shnum, e_shstrndx
+    write("headless", program, 0o755)
+    result = tests.run("fix", "--build-id=new", "headless", "-o", "none")
+    tests.check("without section headers: no, and why", result.code == 4 and "section headers" in result.err and
+                not os.path.exists("none"), result.text())
 
 
 def unknown_machine():

@@ -18,7 +18,7 @@ LINKERS = {"lld-14": "ld.lld-14", "lld-19": "ld.lld-19", "mold": "ld.mold", "gol
 KINDS = {"pie": (["-fPIE"], ["-pie"]), "nopie": (["-fno-pie"], ["-no-pie"]),
          "shared": (["-fPIC", "-DSHARED"], ["-shared"])}
 # lld and mold let two writable segments of a small file share a page of it, and no semaphore there
-# can rise; the fixtures "in a RELRO page" and "in a shared page" are such.
+# rises before fix; the fixtures "in a RELRO page" and "in a shared page" are such.
 RISING = {"lld": ["-Wl,-z,norelro"], "mold": ["-Wl,-z,separate-loadable-segments"]}
 NORELRO = RISING["lld"]
 GC = ["-Wl,--gc-sections"]
