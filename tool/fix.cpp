@@ -401,8 +401,7 @@ int run_fix(const FixCommandOptions& options) {
   if (found && options.from_debug == "auto") terminal.info("debug file: " + found->from_debug);
   const auto result = found ? fix_file(*found, terminal) : tl::unexpected(found.error());
   if (result) return *result;
-  terminal.error(options.file, result.error());
-  return exit_code(result.error().code);
+  return report_failure(options, options.common, result.error(), terminal);
 }
 
 }  // namespace reprobe

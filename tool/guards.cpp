@@ -201,8 +201,7 @@ int run_guards(const GuardsCommandOptions& options) {
   const auto result = options.to == GuardsCommand::restore ? restore(options, terminal)
                                                            : guard_file(options, terminal);
   if (result) return *result;
-  terminal.error(options.file, result.error());
-  return exit_code(result.error().code);
+  return report_failure(options, options.common, result.error(), terminal);
 }
 
 }  // namespace reprobe

@@ -83,8 +83,7 @@ int run_relativize(const RelativizeCommandOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
   const auto result = relativize_file(options, terminal);
   if (result) return *result;
-  terminal.error(options.file, result.error());
-  return exit_code(result.error().code);
+  return report_failure(options, options.common, result.error(), terminal);
 }
 
 }  // namespace reprobe

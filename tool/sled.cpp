@@ -8,8 +8,8 @@
 #include <map>
 
 #include "libprobe/audit/read_probes.hpp"
-#include "libprobe/plan/compose.hpp"
 #include "libprobe/elf/fork_symbols.hpp"
+#include "libprobe/plan/compose.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/sled/earlier_sleds.hpp"
 #include "tool/check.hpp"
@@ -273,8 +273,7 @@ int run_sled(const SledCommandOptions& options) {
   const auto result =
       options.undo ? undo_file(options, terminal) : sled_or_extend(options, terminal);
   if (result) return *result;
-  terminal.error(options.file, result.error());
-  return exit_code(result.error().code);
+  return report_failure(options, options.common, result.error(), terminal);
 }
 
 }  // namespace reprobe

@@ -6,6 +6,7 @@
 #include "libprobe/notes/index.hpp"
 #include "libprobe/plan/planned_source.hpp"
 #include "tool/elf_input.hpp"
+#include "tool/exit_code.hpp"
 
 namespace reprobe {
 
@@ -79,6 +80,20 @@ Result<void> write_checked(const WriteOptions& options, const Plan& plan, const 
 std::function<bool(const Probe&)> selection(const CommonOptions& common) {
   if (common.patterns.empty()) return {};
   return [&common](const Probe& probe) { return selected(common.patterns, probe.note); };
+}
+
+int report_failure(const WriteOptions& options, const CommonOptions& common, const Error& error,
+                   const Terminal& terminal) {
+  terminal.error(options.file, error);
+  if (common.json) {
+    Json why = {{"code", name_of(error.code)}, {"message", error.message}};
+    if (!error.where.empty()) why["where"] = error.where;
+    if (!error.hint.empty()) why["hint"] = error.hint;
+    Json document = plan_head(options, Plan{});
+    document["error"] = std::move(why);
+    print_json(document);
+  }
+  return exit_code(error.code);
 }
 
 Json plan_head(const WriteOptions& options, const Plan& plan) {

@@ -43,6 +43,10 @@ struct Input {
 // Which probes -p chooses; empty without -p. `common` must outlive it.
 [[nodiscard]] std::function<bool(const Probe&)> selection(const CommonOptions& common);
 
+// Says why a rewrite did not come about, with --json on stdout too; gives the exit status.
+[[nodiscard]] int report_failure(const WriteOptions& options, const CommonOptions& common,
+                                 const Error& error, const Terminal& terminal);
+
 // What every plan's JSON begins with.
 [[nodiscard]] Json plan_head(const WriteOptions& options, const Plan& plan);
 // Its `build_id`; nothing where neither file has one, and `before` is null where the input has
