@@ -51,11 +51,23 @@ std::set<std::uint32_t> segments_to_move(const ElfFile& file) {
   return segments;
 }
 
-// Does what stands there in the file belong to the segment's bytes, at their distance?
+// Does what stands there in the file belong to the segment, at its distance?
 bool moves_along(const Segment& segment, FileOffset offset, VirtAddr address) {
   const std::uint64_t within = offset.value - segment.offset.value;
-  return offset >= segment.offset && within <= segment.filesz.value &&
+  return offset >= segment.offset && within <= segment.memsz.value &&
          address.value - segment.vaddr.value == within;
+}
+
+// .bss has no bytes; linkers write the segment's end for its offset, rounded in ways of their own.
+bool moves_along(const Segment& segment, const Section& section) {
+  if (!section.allocated()) return false;
+  if (moves_along(segment, section.offset, section.addr)) return true;
+  const auto within = [&](std::uint64_t at, std::uint64_t start) {
+    return at >= start && at - start <= segment.memsz.value;
+  };
+  return section.nobits() && (section.flags & SHF_TLS) == 0 &&
+         within(section.offset.value, segment.offset.value) &&
+         within(section.addr.value, segment.vaddr.value);
 }
 
 // Why the segment has to stay, or "".
@@ -109,7 +121,7 @@ class SegmentMover {
       if (inner || header.index == segment.index) header.offset.value += by;
     }
     for (const Section& section : file_.sections()) {
-      if (!section.allocated() || !moves_along(segment, section.offset, section.addr)) continue;
+      if (!moves_along(segment, section)) continue;
       auto done = headers_.set(section, SectionField::offset, section.offset.value + by,
                                "the section's segment stands on pages of its own");
       if (!done) return done;

@@ -134,8 +134,17 @@ class DataReturn {
   }
 
   static bool goes_along(const Segment& now, FileOffset offset, VirtAddr address) {
-    return offset >= now.offset && offset.value - now.offset.value <= now.filesz.value &&
+    return offset >= now.offset && offset.value - now.offset.value <= now.memsz.value &&
            address.value - now.vaddr.value == offset.value - now.offset.value;
+  }
+
+  // .bss has no bytes, and its offset is only said to be at the segment's end, or near it.
+  static bool goes_along(const Segment& now, const Section& section) {
+    if (!section.allocated()) return false;
+    if (goes_along(now, section.offset, section.addr)) return true;
+    return section.nobits() && (section.flags & SHF_TLS) == 0 && section.offset >= now.offset &&
+           section.offset.value - now.offset.value <= now.memsz.value &&
+           section.addr >= now.vaddr && section.addr.value - now.vaddr.value <= now.memsz.value;
   }
 
   void put_back(const Segment& old, const Segment& now) {
@@ -148,7 +157,7 @@ class DataReturn {
       put_offset(offset_field(after_.header(), other), other.offset.value - by);
     }
     for (const Section& section : after_.sections()) {
-      if (!section.allocated() || !goes_along(now, section.offset, section.addr)) continue;
+      if (!goes_along(now, section)) continue;
       put_offset(offset_field(after_.header(), section), section.offset.value - by);
       moved_.sections.push_back(section.name);
     }
