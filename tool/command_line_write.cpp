@@ -84,9 +84,10 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       ->excludes(upgrade);
   add_repairs(command, "--only", options.request.only, "make these repairs and no others");
   add_repairs(command, "--skip", options.request.skip, "make all repairs but these");
-  add_choice<bool, bool>(command, "--build-id", options.request.new_build_id,
-                         {{"keep", false}, {"new", true}}, "HOW",
-                         "keep, or new: compute a new build-id of the same length")
+  add_choice<bool, bool>(
+      command, "--build-id", options.request.new_build_id, {{"keep", false}, {"new", true}}, "HOW",
+      "keep, or new: compute a new build-id of the same length; a file without one "
+      "gets one, which is not loaded")
       ->default_str("keep");
   add_safety(command, options);
   auto* from_debug = command

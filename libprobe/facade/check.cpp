@@ -8,6 +8,7 @@
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_payload.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
+#include "libprobe/verify/moved_data.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
 
@@ -39,6 +40,11 @@ ExpectedChanges expected_changes(const ElfFile& before, const ElfFile& after,
   const bool code = guards || undo || command == RewriteCommand::sled;
   ExpectedChanges expected{.sections = changed_sections(before, after),
                            .more_room = code || command == RewriteCommand::relativize};
+  if (const auto moved = put_data_back(before, after)) {
+    expected.moved_data = true;
+    expected.sections.insert(expected.sections.end(), moved->sections.begin(),
+                             moved->sections.end());
+  }
   expected.sections.insert(expected.sections.end(), proof.changed_sections.begin(),
                            proof.changed_sections.end());
   // Symbols follow what made room; each is compared.

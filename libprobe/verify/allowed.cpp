@@ -186,6 +186,18 @@ bool is_plain(const Section& section, std::uint64_t align) {
          section.addralign.value == align;
 }
 
+// One note, the build-id, and nothing else, in a section that is not loaded.
+bool is_new_build_id(const ElfFile& before, const ElfFile& after, const Section& now) {
+  constexpr std::uint64_t kBeforeId = 16;  // three words and "GNU\0"
+  constexpr std::uint64_t kId = 20;
+  const auto id = after.build_id_range();
+  return now.name == ".note.gnu.build-id" && before.section(now.name) == nullptr &&
+         !before.build_id_range() && now.type == SHT_NOTE && now.flags == 0 &&
+         now.addr.value == 0 && is_plain(now, 4) && behind_old_file(before, after, now) &&
+         now.size.value == kBeforeId + kId && id &&
+         id->first.value == now.offset.value + kBeforeId && id->second.value == kId;
+}
+
 // May a repair have added it? Sections of notes hold what stood in the input's; that is compared
 // note by note.
 bool may_be_new(const ElfFile& before, const ElfFile& after, const Section& now) {
@@ -299,7 +311,7 @@ std::vector<Range> allowed_ranges(const ElfFile& before, const ElfFile& after,
 }
 
 void compare_sections(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
-                      std::vector<Finding>& out) {
+                      bool new_build_id, std::vector<Finding>& out) {
   // Not even the header 0 that every section's number leads to where it is gone.
   if (after.sections().empty()) {
     for (const Section& old : before.sections()) {
@@ -309,7 +321,8 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
   }
   for (const std::uint32_t index : match.added) {
     const Section& now = *after.section_at(index);
-    if (!may_be_new(before, after, now)) {
+    const bool asked = new_build_id && is_new_build_id(before, after, now);
+    if (!asked && !may_be_new(before, after, now)) {
       out.push_back(section_finding(now, "is new, and none that a repair adds"));
     }
   }
