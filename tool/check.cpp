@@ -6,6 +6,8 @@
 #include <iterator>
 
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/elf/site_group.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_payload.hpp"
@@ -47,6 +49,26 @@ void add_code(const ElfFile& file, std::vector<std::string>& names) {
   for (const Section& section : file.sections()) {
     if (section.executable() || section.name == ".eh_frame_hdr") names.push_back(section.name);
   }
+}
+
+// Those at the sites of probes, which compare() has compared with the notes.
+void add_site_symbols(const ElfFile& file, std::vector<std::string>& names) {
+  bool has_table = false;
+  for (const Section& section : file.sections()) {
+    const auto table = section.type == SHT_SYMTAB ? file.symbol_table(section)
+                                                  : Result<SymbolTable>(SymbolTable{});
+    if (!table) continue;
+    has_table = has_table || section.type == SHT_SYMTAB;
+    const SymbolGroup group = site_group(*table);
+    for (std::uint32_t i = group.begin; i < group.end; ++i) {
+      names.emplace_back(table->name(table->at(i)));
+    }
+  }
+  if (!has_table) names.emplace_back();  // a table of their own begins with the null symbol
+}
+
+bool gained_site_symbols(const ElfFile& before, const ElfFile& after) {
+  return (before.section(kSitesNamed) == nullptr) != (after.section(kSitesNamed) == nullptr);
 }
 
 // Guards may preset them.
@@ -105,6 +127,9 @@ Result<std::vector<Finding>> find_differences(const ElfFile& whole_before,
                              check.changed_sections.end());
     // Symbols follow what made room; each is compared.
     if (expected.more_room) expected.sections.emplace_back(".symtab");
+    if (gained_site_symbols(before, *result)) {
+      for (const ElfFile* file : {&before, result}) add_site_symbols(*file, expected.symbols);
+    }
     if (code) add_code(before, expected.sections);
     if (guards) add_counters(before, expected.sections);
     ask_second_opinion(before_path, after, expected, check, terminal, findings);

@@ -55,6 +55,21 @@ void add_safety(CLI::App& command, WriteOptions& options) {
   add_second_opinion(command, options.second_opinion);
 }
 
+void add_site_symbols(CLI::App& command, FixCommandOptions& options) {
+  auto* write = command.add_flag_callback(
+      "--symbols", [&options] { options.symbols = SiteSymbolsMode::write; },
+      "also write symbols PROVIDER__NAME at the probes' sites into .symtab, for debuggers and "
+      "tracers that know no USDT");
+  auto* undo = command.add_flag_callback(
+      "--undo-symbols", [&options] { options.symbols = SiteSymbolsMode::undo; },
+      "give the file without these symbols back, and do nothing else");
+  for (const char* other : {"-p", "--build-id"}) {
+    write->excludes(other);
+    undo->excludes(other);
+  }
+  write->excludes(undo);
+}
+
 }  // namespace
 
 void add_fix(CLI::App& app, FixCommandOptions& options) {
@@ -68,7 +83,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       "  reprobe fix --dry-run app            # print what would change\n"
       "  reprobe fix --from-debug app.debug app   # a strip took the notes\n"
       "  reprobe fix app --objects *.o libdemo.a  # what the link was made of tells more\n"
-      "  reprobe fix --remove-ambiguous -p 'demo:*' app");
+      "  reprobe fix --remove-ambiguous -p 'demo:*' app\n"
+      "  reprobe fix --symbols app            # then: gdb -ex 'break demo__start' app");
   add_common(command, options.common);
   auto* output = add_files(command, options);
   command.add_flag("--in-place")
@@ -97,6 +113,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       ->type_name("HOW")
       ->check(CLI::IsMember(std::vector<std::string>{"keep", "new"}))
       ->default_str("keep");
+  add_site_symbols(command, options);
   add_safety(command, options);
   auto* from_debug = command
                          .add_option("--from-debug", options.from_debug,

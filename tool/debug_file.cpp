@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tool/elf_input.hpp"
+#include "tool/write.hpp"
 
 namespace reprobe {
 namespace {
@@ -113,6 +114,17 @@ Result<std::string> find_debug_file(const std::string& path, const ElfFile& file
                           "debuginfod-find",
                           id, looked),
               "name the debug file, or set DEBUGINFOD_URLS");
+}
+
+Result<FixCommandOptions> with_debug_file(const FixCommandOptions& options) {
+  if (options.from_debug != "auto") return options;
+  const auto input = open_input(options);
+  if (!input) return tl::unexpected(input.error());
+  auto path = find_debug_file(options.file, input->file);
+  if (!path) return tl::unexpected(path.error());
+  FixCommandOptions found = options;
+  found.from_debug = std::move(*path);
+  return found;
 }
 
 }  // namespace reprobe

@@ -25,6 +25,7 @@
 #include "tool/debug_file.hpp"
 #include "tool/elf_input.hpp"
 #include "tool/exit_code.hpp"
+#include "tool/fix_symbols.hpp"
 #include "tool/json.hpp"
 #include "tool/link_inputs.hpp"
 #include "tool/options.hpp"
@@ -53,7 +54,8 @@ Json repairs_json(const FixPlan& fix, const ProbeFile& probes) {
 }
 
 Json plan_json(const FixCommandOptions& options, const ElfFile& file, const ProbeFile& probes,
-               const FixPlan& fix, const RenewedIndex& index, const std::string& new_id) {
+               const FixPlan& fix, const RenewedIndex& index, const SiteSymbolsPlan* symbols,
+               const std::string& new_id) {
   Json removed = Json::array();
   for (const std::size_t i : fix.removed) {
     removed.push_back(probe_json(probes.probes[i], file.header()));
@@ -74,6 +76,7 @@ Json plan_json(const FixCommandOptions& options, const ElfFile& file, const Prob
   j["sites"] = Json::array();
   j["repairs"] = repairs_json(fix, probes);
   j["refused"] = std::move(refused);
+  if (symbols != nullptr) j["symbols"] = symbols_json(*symbols);
   if (Json followed = index_json(index); !followed.is_null()) j["index"] = std::move(followed);
   add_build_id(j, file, new_id);
   return j;
@@ -106,6 +109,7 @@ struct Planned {
   std::optional<ElfFile> debug;  // --from-debug
   bool from_index{};             // the notes were gone, and come from the index
   RenewedIndex index{};
+  std::optional<SiteSymbolsPlan> symbols{};  // --symbols
 };
 
 // "3 dangling", or with --remove-ambiguous "3 dangling and 1 ambiguous".
@@ -145,6 +149,7 @@ std::string summary(const FixCommandOptions& options, const Planned& planned) {
     if (!repair.probe && !repair.rule.starts_with("base-")) others.insert(repair.rule);
   }
   if (!others.empty()) text += fmt::format(", repaired {}", fmt::join(others, ", "));
+  if (planned.symbols) text += symbols_text(*planned.symbols, options.dry_run);
   if (!file.build_id().empty()) text += options.new_build_id ? "; new build-id" : "; build-id kept";
   return text;
 }
@@ -299,6 +304,11 @@ Result<Planned> plan_file(const FixCommandOptions& options, const LinkObjects& o
     if (!renewed) return tl::unexpected(renewed.error());
     fix.changed_sections.emplace_back(".note.gnu.build-id");
   }
+  if (options.symbols == SiteSymbolsMode::write) {
+    auto symbols = add_site_symbols(fix, file);
+    if (!symbols) return tl::unexpected(symbols.error());
+    planned->symbols = std::move(*symbols);
+  }
   return planned;
 }
 
@@ -309,18 +319,6 @@ std::string id_after(const Planned& planned) {
   if (!range || !output) return "";
   const auto file = ElfFile::open(borrowed_source(*output));
   return file ? file->build_id() : "";
-}
-
-// --from-debug=auto: the path in its place.
-Result<FixCommandOptions> with_debug_file(const FixCommandOptions& options) {
-  if (options.from_debug != "auto") return options;
-  const auto input = open_input(options);
-  if (!input) return tl::unexpected(input.error());
-  auto path = find_debug_file(options.file, input->file);
-  if (!path) return tl::unexpected(path.error());
-  FixCommandOptions found = options;
-  found.from_debug = std::move(*path);
-  return found;
 }
 
 Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal) {
@@ -339,18 +337,21 @@ Result<int> fix_file(const FixCommandOptions& options, const Terminal& terminal)
         fmt::format("{}: [{}] {}: {}", options.file, refusal.where, what, refusal.reason));
   }
   // apply -> verify -> commit: the result is checked before it takes the file's place.
-  const CheckOptions check{.options = {.command = RewriteCommand::fix,
-                                       .allow_removed_ambiguous = options.remove_ambiguous,
-                                       .allow_new_build_id = options.new_build_id,
-                                       .notes_from = planned->debug ? &*planned->debug : nullptr,
-                                       .allow_respelled = options.respell,
-                                       .objects = &*objects},
-                           .second_opinion = options.second_opinion,
-                           .changed_sections = fix.changed_sections};
+  const CheckOptions check{
+      .options = {.command = RewriteCommand::fix,
+                  .allow_removed_ambiguous = options.remove_ambiguous,
+                  .allow_new_build_id = options.new_build_id,
+                  .notes_from = planned->debug ? &*planned->debug : nullptr,
+                  .allow_respelled = options.respell,
+                  .allow_site_symbols = options.symbols == SiteSymbolsMode::write,
+                  .objects = &*objects},
+      .second_opinion = options.second_opinion,
+      .changed_sections = fix.changed_sections};
   const auto written = write_checked(options, fix.plan, planned->input, check, terminal);
   if (!written) return tl::unexpected(written.error());
   if (options.common.json) {
     print_json(plan_json(options, planned->input.file, planned->probes, fix, planned->index,
+                         planned->symbols ? &*planned->symbols : nullptr,
                          options.new_build_id ? id_after(*planned) : ""));
   } else if (options.dry_run) {
     print_plan(fix, planned->probes);
@@ -381,7 +382,10 @@ int run_fix(const FixCommandOptions& options) {
   const Terminal terminal(options.common.color, options.common.quiet, options.common.verbose);
   auto found = with_debug_file(options);
   if (found && options.from_debug == "auto") terminal.info("debug file: " + found->from_debug);
-  const auto result = found ? fix_file(*found, terminal) : tl::unexpected(found.error());
+  const bool undo = options.symbols == SiteSymbolsMode::undo;
+  const auto result = !found ? tl::unexpected(found.error())
+                      : undo ? undo_site_symbols(*found, terminal)
+                             : fix_file(*found, terminal);
   if (result) return *result;
   terminal.error(options.file, result.error());
   return exit_code(result.error().code);

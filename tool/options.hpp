@@ -63,6 +63,9 @@ struct WriteOptions {
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
+// What becomes of symbols at probes' sites.
+enum class SiteSymbolsMode { leave, write, undo };
+
 struct FixCommandOptions : WriteOptions {
   CommonOptions common;
   std::string from_debug;  // "": the notes are the file's own
@@ -73,6 +76,7 @@ struct FixCommandOptions : WriteOptions {
   std::vector<std::string> only;  // --only and --skip: names of repairs
   std::vector<std::string> skip;
   bool new_build_id{};
+  SiteSymbolsMode symbols{SiteSymbolsMode::leave};
 };
 
 struct SledCommandOptions : WriteOptions {
@@ -107,6 +111,7 @@ struct VerifyOptions {
   bool removed_ambiguous{};
   bool respelled{};
   bool new_build_id{};
+  bool named_sites{};
   bool ignored_payload{};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
