@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "libprobe/process/loaded.hpp"
 #include "tool/exit_code.hpp"
@@ -106,6 +107,7 @@ class ProcessLister {
     }
     const auto loaded = files_.of(*process);
     if (!loaded) {
+      if (all && says_ended(loaded.error())) return;
       fail(fmt::format("{} ({})", about, process->name()), loaded.error());
       return;
     }
@@ -117,11 +119,11 @@ class ProcessLister {
     std::vector<ShownFile> shown;
     for (const LoadedElf& file : loaded->files) {
       ShownFile item{file, {}};
-      const auto states = read_loaded(*process, file);
-      for (std::size_t i = 0; i < states.size(); ++i) {
-        const Probe& probe = file.elf->probes.probes[i];
-        if (selected(options_.common.patterns, probe.note))
-          item.probes.push_back({&probe, states[i]});
+      for (LoadedProbe& now : read_loaded(*process, file)) {
+        const Probe& probe = file.elf->probes.probes[now.probe];
+        if (selected(options_.common.patterns, probe.note)) {
+          item.probes.push_back({&probe, std::move(now)});
+        }
       }
       if (!item.probes.empty()) shown.push_back(std::move(item));
     }
@@ -137,16 +139,21 @@ class ProcessLister {
 
   void warn_of_memory(const Process& process, const std::vector<ShownFile>& shown) {
     if (shown.empty()) return;
-    const LoadedProbe& first = shown.front().probes.front().now;
-    if (first.address == 0) return;
-    if (const auto byte = process.memory(first.address, Size{1}); !byte) {
-      terminal_.warning(
-          fmt::format("pid {} ({}): its memory cannot be read: which sites are armed "
-                      "is not known: {}{}",
-                      process.pid(), process.name(), byte.error().message,
-                      byte.error().hint.empty() ? "" : "; " + byte.error().hint));
-      exit_ = kUnreadable;
+    auto refused = process.memory_refused();
+    const bool unknown = std::ranges::any_of(shown.front().probes, [](const Shown& item) {
+      return item.now.state.armed == Armed::unknown;
+    });
+    // Of a process that ended meanwhile there is none.
+    if (!refused && unknown && !process.mappings()) {
+      if (options_.pid == kAllProcesses) return;
+      refused = Error{ErrorCode::unreadable, "", "it has ended", ""};
     }
+    if (!refused) return;
+    terminal_.warning(fmt::format(
+        "pid {} ({}): its memory cannot be read: which sites are armed is not known: {}{}",
+        process.pid(), process.name(), refused->message,
+        refused->hint.empty() ? "" : "; " + refused->hint));
+    exit_ = kUnreadable;
   }
 
   void add_json(const Process& process, const LoadedFiles& loaded,

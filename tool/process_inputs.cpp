@@ -34,6 +34,7 @@ void for_each_process_elf(const std::string& pid, const InputHandlers& handlers)
     }
     const auto loaded = files.of(*process);
     if (!loaded) {
+      if (pid == kAllProcesses && says_ended(loaded.error())) continue;
       handlers.on_error(fmt::format("pid {} ({})", number, process->name()), loaded.error());
       continue;
     }
