@@ -73,8 +73,15 @@ class ProcessLister {
     const auto pids = asked_processes(options_.pid);
     if (!pids) return fail("", pids.error());
     for (const int pid : *pids) list(pid, all);
+    // One line for all of them: of other users' processes a user may not look at any.
+    if (denied_count_ != 0) {
+      denied_.message = fmt::format("of {} processes {}", denied_count_, denied_.message);
+      fail("", denied_);
+    }
     if (options_.common.json) {
-      print_json({{"schema", "reprobe.process/1"}, {"processes", std::move(processes_)}});
+      Json j = {{"schema", "reprobe.process/1"}, {"processes", std::move(processes_)}};
+      if (all) j["denied"] = denied_count_;
+      print_json(j);
     } else if (!rows_.empty()) {
       print_table({"PID", "NAME", "ARMED", "PROBE", "ADDRESS", "COUNTER", "FILE"}, rows_,
                   [&](std::size_t r, std::size_t c) { return cell(rows_, r, c, 2); });
@@ -108,6 +115,12 @@ class ProcessLister {
     const auto loaded = files_.of(*process);
     if (!loaded) {
       if (all && says_ended(loaded.error())) return;
+      if (all && says_denied(loaded.error())) {
+        denied_ = loaded.error();
+        ++denied_count_;
+        terminal_.detail(fmt::format("{} ({}): {}", about, process->name(), denied_.message));
+        return;
+      }
       fail(fmt::format("{} ({})", about, process->name()), loaded.error());
       return;
     }
@@ -235,6 +248,8 @@ class ProcessLister {
   MappedFiles files_;
   std::vector<TableRow> rows_;
   Json processes_ = Json::array();
+  Error denied_;  // the last of those of --pid all that may not be looked at
+  std::size_t denied_count_{};
   int exit_{kDone};
 };
 

@@ -18,6 +18,7 @@ constexpr std::uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD, include/linu
 
 std::filesystem::path proc(int pid) { return std::filesystem::path("/proc") / std::to_string(pid); }
 
+constexpr const char* kOwnersOnly = "run it as the process's owner, or as root";
 constexpr const char* kEnded = "there is no such process, or it has ended";
 
 tl::unexpected<Error> no_such_process() { return fail(ErrorCode::unreadable, "", kEnded); }
@@ -40,7 +41,7 @@ Result<std::string> read_entry(const std::filesystem::path& path) {
   const bool denied = failure == EACCES || failure == EPERM;
   return fail(ErrorCode::unreadable, path.filename().string(),
               fmt::format("cannot be read: {}", std::generic_category().message(failure)),
-              denied ? "run it as the process's owner, or as root" : "");
+              denied ? kOwnersOnly : "");
 }
 
 std::uint64_t number_in(std::string_view text) {
@@ -86,6 +87,7 @@ int tracer_of(std::string_view status) {
 }  // namespace
 
 bool says_ended(const Error& error) { return error.message == kEnded; }
+bool says_denied(const Error& error) { return error.hint == kOwnersOnly; }
 
 Result<void> Process::look(int folder) {
   if (folder_ >= 0) ::close(folder_);

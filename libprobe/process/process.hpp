@@ -23,6 +23,8 @@ enum class ProcessKind {
 
 // Does the error say that there is no such process, or that it ended meanwhile?
 [[nodiscard]] bool says_ended(const Error& error);
+// Does it say that the process is another user's?
+[[nodiscard]] bool says_denied(const Error& error);
 
 class Process {
  public:
