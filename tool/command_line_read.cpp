@@ -182,6 +182,8 @@ void add_verify(CLI::App& app, VerifyOptions& options) {
                   "the rewrite brought back the notes of this debug file")
       ->type_name("DEBUG");
   command.add_flag("--respell", options.respelled, "the rewrite was asked to respell arguments");
+  command.add_flag("--symbols", options.named_sites,
+                   "the rewrite was asked for symbols at the probes' sites");
   command.add_flag("--new-build-id", options.new_build_id,
                    "the rewrite was asked for a new build-id");
   add_payload(command, options.payload, false,

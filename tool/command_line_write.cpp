@@ -49,6 +49,20 @@ void add_safety(CLI::App& command, RewriteOptions& options) {
   add_second_opinion(command, options.write.second_opinion);
 }
 
+void add_site_symbols(CLI::App& command, FixCommandOptions& options) {
+  auto* write = command.add_flag(
+      "--symbols", options.request.site_symbols,
+      "also write symbols PROVIDER__NAME at the probes' sites into .symtab, for debuggers and "
+      "tracers that know no USDT");
+  auto* undo = command.add_flag("--undo-symbols", options.undo_symbols,
+                                "give the file without these symbols back, and do nothing else");
+  for (const char* other : {"-p", "--build-id"}) {
+    write->excludes(other);
+    undo->excludes(other);
+  }
+  write->excludes(undo);
+}
+
 }  // namespace
 
 void add_fix(CLI::App& app, FixCommandOptions& options) {
@@ -62,7 +76,8 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       "  reprobe fix --dry-run app            # print what would change\n"
       "  reprobe fix --from-debug app.debug app   # a strip took the notes\n"
       "  reprobe fix app --objects *.o libdemo.a  # what the link was made of tells more\n"
-      "  reprobe fix --remove-ambiguous -p 'demo:*' app");
+      "  reprobe fix --remove-ambiguous -p 'demo:*' app\n"
+      "  reprobe fix --symbols app            # then: gdb -ex 'break demo__start' app");
   add_common(command, options.common);
   auto* output = add_files(command, options);
   command.add_flag("--in-place")
@@ -89,6 +104,7 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       "keep, or new: compute a new build-id of the same length; a file without one "
       "gets one, which is not loaded")
       ->default_str("keep");
+  add_site_symbols(command, options);
   add_safety(command, options);
   auto* from_debug = command
                          .add_option("--from-debug", options.from_debug,

@@ -75,6 +75,24 @@ std::string removed_text(const FixPlan& fix, const ProbeFile& probes) {
                        : fmt::format("{} dangling and {} ambiguous", proven, doubtful);
 }
 
+Json symbols_json(const SiteSymbolsPlan& symbols) {
+  Json list = Json::array();
+  if (!symbols.refused.empty()) return list;
+  for (const SiteSymbol& symbol : symbols.sites.symbols) {
+    list.push_back({{"name", symbol.name}, {"address", hex(symbol.value.value)}});
+  }
+  return list;
+}
+
+// "; named 5 sites", "; 5 sites had symbols" or "".
+std::string symbols_text(const SiteSymbolsPlan& symbols, bool dry_run) {
+  const std::size_t count = symbols.sites.symbols.size();
+  if (!symbols.refused.empty() || count == 0) return "";
+  const char* sites = count == 1 ? "site" : "sites";
+  if (symbols.already) return fmt::format("; {} {} had symbols", count, sites);
+  return fmt::format("; {} {} {}", dry_run ? "would name" : "named", count, sites);
+}
+
 // One line: what was done, or would be.
 std::string summary(const FixCommandOptions& options, const ElfFile& file,
                     const Planned<FixedFile>& planned) {
@@ -104,6 +122,7 @@ std::string summary(const FixCommandOptions& options, const ElfFile& file,
     if (!repair.probe && !repair.rule.starts_with("base-")) others.insert(repair.rule);
   }
   if (!others.empty()) text += fmt::format(", repaired {}", fmt::join(others, ", "));
+  if (planned.details.symbols) text += symbols_text(*planned.details.symbols, dry_run);
   if (options.request.new_build_id) {
     text += "; new build-id";
   } else if (!file.build_id().empty()) {
@@ -171,6 +190,7 @@ struct Fix {
     json["sites"] = Json::array();
     json["repairs"] = repairs_json(fix, planned.probes);
     json["refused"] = refused_json(fix.refused);
+    if (planned.details.symbols) json["symbols"] = symbols_json(*planned.details.symbols);
     add_index(json, planned.details.index);
     add_build_id(json, file, planned.details.new_build_id);
   }
@@ -203,6 +223,9 @@ struct Fix {
 
 }  // namespace
 
-int run_fix(const FixCommandOptions& options) { return run_rewrite(options, Fix{options}); }
+int run_fix(const FixCommandOptions& options) {
+  if (options.undo_symbols) return run_undo(options, UndoRequest::Of::symbols);
+  return run_rewrite(options, Fix{options});
+}
 
 }  // namespace reprobe

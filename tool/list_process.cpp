@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "libprobe/probes/select.hpp"
 #include "libprobe/process/loaded.hpp"
@@ -73,8 +74,15 @@ class ProcessLister {
     const auto pids = asked_processes(options_.pid);
     if (!pids) return fail("", pids.error());
     for (const int pid : *pids) list(pid, all);
+    // One line for all of them: of other users' processes a user may not look at any.
+    if (denied_count_ != 0) {
+      denied_.message = fmt::format("of {} processes {}", denied_count_, denied_.message);
+      fail("", denied_);
+    }
     if (options_.common.json) {
-      print_json({{"schema", "reprobe.process/1"}, {"processes", std::move(processes_)}});
+      Json j = {{"schema", "reprobe.process/1"}, {"processes", std::move(processes_)}};
+      if (all) j["denied"] = denied_count_;
+      print_json(j);
     } else if (!rows_.empty()) {
       print_table({"PID", "NAME", "ARMED", "PROBE", "ADDRESS", "COUNTER", "FILE"}, rows_,
                   [&](std::size_t r, std::size_t c) { return cell(rows_, r, c, 2); });
@@ -107,6 +115,13 @@ class ProcessLister {
     }
     const auto loaded = files_.of(*process);
     if (!loaded) {
+      if (all && says_ended(loaded.error())) return;
+      if (all && says_denied(loaded.error())) {
+        denied_ = loaded.error();
+        ++denied_count_;
+        terminal_.detail(fmt::format("{} ({}): {}", about, process->name(), denied_.message));
+        return;
+      }
       fail(fmt::format("{} ({})", about, process->name()), loaded.error());
       return;
     }
@@ -118,11 +133,11 @@ class ProcessLister {
     std::vector<ShownFile> shown;
     for (const LoadedElf& file : loaded->files) {
       ShownFile item{file, {}};
-      const auto states = read_loaded(*process, file);
-      for (std::size_t i = 0; i < states.size(); ++i) {
-        const Probe& probe = file.elf->probes.probes[i];
-        if (selected(options_.common.patterns, probe.note))
-          item.probes.push_back({&probe, states[i]});
+      for (LoadedProbe& now : read_loaded(*process, file)) {
+        const Probe& probe = file.elf->probes.probes[now.probe];
+        if (selected(options_.common.patterns, probe.note)) {
+          item.probes.push_back({&probe, std::move(now)});
+        }
       }
       if (!item.probes.empty()) shown.push_back(std::move(item));
     }
@@ -138,16 +153,21 @@ class ProcessLister {
 
   void warn_of_memory(const Process& process, const std::vector<ShownFile>& shown) {
     if (shown.empty()) return;
-    const LoadedProbe& first = shown.front().probes.front().now;
-    if (first.address == 0) return;
-    if (const auto byte = process.memory(first.address, Size{1}); !byte) {
-      terminal_.warning(
-          fmt::format("pid {} ({}): its memory cannot be read: which sites are armed "
-                      "is not known: {}{}",
-                      process.pid(), process.name(), byte.error().message,
-                      byte.error().hint.empty() ? "" : "; " + byte.error().hint));
-      exit_ = kUnreadable;
+    auto refused = process.memory_refused();
+    const bool unknown = std::ranges::any_of(shown.front().probes, [](const Shown& item) {
+      return item.now.state.armed == Armed::unknown;
+    });
+    // Of a process that ended meanwhile there is none.
+    if (!refused && unknown && !process.mappings()) {
+      if (options_.pid == kAllProcesses) return;
+      refused = Error{ErrorCode::unreadable, "", "it has ended", ""};
     }
+    if (!refused) return;
+    terminal_.warning(fmt::format(
+        "pid {} ({}): its memory cannot be read: which sites are armed is not known: {}{}",
+        process.pid(), process.name(), refused->message,
+        refused->hint.empty() ? "" : "; " + refused->hint));
+    exit_ = kUnreadable;
   }
 
   void add_json(const Process& process, const LoadedFiles& loaded,
@@ -229,6 +249,8 @@ class ProcessLister {
   MappedFiles files_;
   std::vector<TableRow> rows_;
   Json processes_ = Json::array();
+  Error denied_;  // the last of those of --pid all that may not be looked at
+  std::size_t denied_count_{};
   int exit_{kDone};
 };
 

@@ -51,6 +51,7 @@ struct FixCommandOptions : RewriteOptions {
   FixRequest request;      // without what is named here by paths
   std::string from_debug;  // "": the notes are the file's own
   std::vector<std::string> objects;
+  bool undo_symbols{};
 };
 
 struct SledCommandOptions : RewriteOptions {
@@ -78,6 +79,7 @@ struct VerifyOptions {
   bool removed_ambiguous{};
   bool respelled{};
   bool new_build_id{};
+  bool named_sites{};
   PayloadMode payload{PayloadMode::keep};
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };

@@ -25,6 +25,8 @@ void for_each_process_elf(const std::string& pid, const InputHandlers& handlers)
   MappedFiles files;
   std::set<const MappedElf*> seen;
   std::set<std::string> unread;
+  Error denied;
+  std::size_t denied_count = 0;
   for (const int number : *pids) {
     const auto process = Process::open(number);
     if (!process) {
@@ -34,6 +36,12 @@ void for_each_process_elf(const std::string& pid, const InputHandlers& handlers)
     }
     const auto loaded = files.of(*process);
     if (!loaded) {
+      if (pid == kAllProcesses && says_ended(loaded.error())) continue;
+      if (pid == kAllProcesses && says_denied(loaded.error())) {
+        denied = loaded.error();
+        ++denied_count;
+        continue;
+      }
       handlers.on_error(fmt::format("pid {} ({})", number, process->name()), loaded.error());
       continue;
     }
@@ -47,6 +55,10 @@ void for_each_process_elf(const std::string& pid, const InputHandlers& handlers)
       handlers.on_visit(file.path);
       handlers.on_elf(file.path, file.elf->source);
     }
+  }
+  if (denied_count != 0) {
+    denied.message = fmt::format("of {} processes {}", denied_count, denied.message);
+    handlers.on_error("", denied);
   }
 }
 

@@ -46,6 +46,7 @@ int run_verify(const VerifyOptions& options) {
                                               .allow_new_build_id = options.new_build_id,
                                               .notes_from = debug ? &*debug : nullptr,
                                               .allow_respelled = options.respelled,
+                                              .allow_site_symbols = options.named_sites,
                                               .objects = &*objects}},
                         .ignored_payload = options.payload == PayloadMode::ignore,
                         .second_opinion = options.second_opinion};

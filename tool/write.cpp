@@ -23,8 +23,10 @@ struct Undo {
   }
   void print(const Planned<Undone>&) const {}
   int say(const Planned<Undone>&, const ElfFile&, const Terminal& terminal) const {
-    terminal.info(fmt::format("{}: {} the original", options.file,
-                              options.write.dry_run ? "would give back" : "gave back"));
+    const bool symbols = request.of == UndoRequest::Of::symbols;
+    terminal.info(fmt::format("{}: {} {}", options.file,
+                              options.write.dry_run ? "would give back" : "gave back",
+                              symbols ? "the file without symbols at its sites" : "the original"));
     return kDone;
   }
 };

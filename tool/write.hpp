@@ -72,7 +72,7 @@ int run_rewrite(const RewriteOptions& options, Command command) {
   return report_failure(options, result.error(), terminal);
 }
 
-// sled --undo and guards --to restore.
+// sled --undo, guards --to restore and fix --undo-symbols.
 int run_undo(const RewriteOptions& options, UndoRequest::Of what);
 
 }  // namespace reprobe

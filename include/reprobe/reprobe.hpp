@@ -103,9 +103,10 @@ struct RelativizeRequest {
   std::vector<std::string> patterns{};
 };
 
-// What gives the original back: sled --undo, guards --to restore.
+// What gives the original back: sled --undo, guards --to restore; or the file without symbols at
+// its sites: fix --undo-symbols.
 struct UndoRequest {
-  enum class Of { sleds, guards } of{};
+  enum class Of { sleds, guards, symbols } of{};
 };
 struct Undone {
   Plan plan;

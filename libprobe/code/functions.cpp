@@ -11,6 +11,7 @@
 #include "libprobe/code/function_names.hpp"
 #include "libprobe/code/symbol_cover.hpp"
 #include "libprobe/elf/limits.hpp"
+#include "libprobe/elf/site_group.hpp"
 
 namespace reprobe {
 namespace {
@@ -94,9 +95,10 @@ void for_each_symbol(const ElfFile& file, F&& add) {
     left -= section.size.value;
     const auto table = file.symbol_table(section);
     if (!table) continue;
+    const SymbolGroup sites = site_group(*table);
     for (std::uint32_t i = 1; i < table->size(); ++i) {
       const Symbol symbol = table->at(i);
-      if (symbol.in_section()) add(section, *table, symbol);
+      if (symbol.in_section() && !sites.contains(i)) add(section, *table, symbol);
     }
   }
 }

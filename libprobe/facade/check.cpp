@@ -4,7 +4,9 @@
 #include <iterator>
 
 #include "libprobe/audit/read_probes.hpp"
+#include "libprobe/elf/site_group.hpp"
 #include "libprobe/facade/no_exceptions.hpp"
+#include "libprobe/plan/undo.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_payload.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
@@ -31,6 +33,26 @@ void add_counters(const ElfFile& file, std::vector<std::string>& names) {
   }
 }
 
+// Those at the sites of probes, which compare() has compared with the notes.
+void add_site_symbols(const ElfFile& file, std::vector<std::string>& names) {
+  bool has_table = false;
+  for (const Section& section : file.sections()) {
+    const auto table = section.type == SHT_SYMTAB ? file.symbol_table(section)
+                                                  : Result<SymbolTable>(SymbolTable{});
+    if (!table) continue;
+    has_table = has_table || section.type == SHT_SYMTAB;
+    const SymbolGroup group = site_group(*table);
+    for (std::uint32_t i = group.begin; i < group.end; ++i) {
+      names.emplace_back(table->name(table->at(i)));
+    }
+  }
+  if (!has_table) names.emplace_back();  // a table of their own begins with the null symbol
+}
+
+bool gained_site_symbols(const ElfFile& before, const ElfFile& after) {
+  return (before.section(kSitesNamed) == nullptr) != (after.section(kSitesNamed) == nullptr);
+}
+
 // What moved among the headers is known from both files; compare() has judged it.
 ExpectedChanges expected_changes(const ElfFile& before, const ElfFile& after,
                                  RewriteCommand command, const Proof& proof) {
@@ -49,6 +71,9 @@ ExpectedChanges expected_changes(const ElfFile& before, const ElfFile& after,
                            proof.changed_sections.end());
   // Symbols follow what made room; each is compared.
   if (expected.more_room) expected.sections.emplace_back(".symtab");
+  if (gained_site_symbols(before, after)) {
+    for (const ElfFile* file : {&before, &after}) add_site_symbols(*file, expected.symbols);
+  }
   if (code) add_code(before, expected.sections);
   if (guards) add_counters(before, expected.sections);
   return expected;

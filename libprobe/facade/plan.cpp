@@ -52,6 +52,7 @@ Result<Planned<FixedFile>> plan_request(const Input& input, const FixRequest& re
                            .allow_new_build_id = request.new_build_id,
                            .notes_from = request.from_debug,
                            .allow_respelled = request.respell,
+                           .allow_site_symbols = request.site_symbols,
                            .objects = request.objects};
   planned.proof.changed_sections = planned.details.fix.changed_sections;
   return planned;
@@ -117,6 +118,12 @@ Result<Planned<Undone>> plan_request(const Input& input, const UndoRequest& requ
                   "only reprobe guards writes the record that gives the original back");
     }
     record = section->name;
+  } else if (request.of == UndoRequest::Of::symbols) {
+    if (input.file.section(kSitesNamed) == nullptr) {
+      return fail(ErrorCode::refused, "", "the file has no symbols that can be taken out",
+                  "only reprobe fix --symbols writes " + std::string(kSitesNamed));
+    }
+    record = kSitesNamed;
   }
   // What sleds needed besides goes with them.
   auto undo = record == kUndoSection ? plan_original(input.file) : plan_undo(input.file, record);

@@ -55,13 +55,16 @@ Bytes part(const Bytes& bytes, std::uint64_t begin, std::uint64_t end) {
 
 }  // namespace
 
-Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second) {
+Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second,
+                     Leftovers leftovers) {
   auto output = apply(second, *planned_source(input, first));
   if (!output) return tl::unexpected(output.error());
   const std::uint64_t size = input.size();
-  if (auto done = clear_unclaimed(*output, size); !done) return tl::unexpected(done.error());
-  if (auto done = restore_left_headers(input, first, *output); !done) {
-    return tl::unexpected(done.error());
+  if (leftovers == Leftovers::clear) {
+    if (auto done = clear_unclaimed(*output, size); !done) return tl::unexpected(done.error());
+    if (auto done = restore_left_headers(input, first, *output); !done) {
+      return tl::unexpected(done.error());
+    }
   }
   std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> ranges;  // start -> end, why
   for (const Plan* plan : {&first, &second}) {

@@ -8,11 +8,16 @@
 
 namespace reprobe {
 
-// A plan for `input` that gives what `second` makes of the output of `first`, an ELF file. Headers
-// and names that the first appended and the second appended anew become zeros; headers that the
-// first changed in place and the second leaves for new ones stay as they were. Errors: internal;
-// those of ElfFile::open().
-[[nodiscard]] Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second);
+// What becomes of headers and names that the first rewrite appended and the second appended anew.
+enum class Leftovers {
+  clear,  // they become zeros, and headers that the second leaves for new ones are as they were
+  keep,   // a record of the second gives the output of the first back
+};
+
+// A plan for `input` that gives what `second` makes of the output of `first`, an ELF file. Errors:
+// internal; those of ElfFile::open().
+[[nodiscard]] Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second,
+                                   Leftovers leftovers = Leftovers::clear);
 
 // A plan for `input` that gives `output`: what differs is replaced, and the end cut or appended.
 [[nodiscard]] Result<Plan> plan_output(const ByteSource& input, const Bytes& output,

@@ -14,13 +14,15 @@
 
 namespace reprobe {
 
-// Sections with a record: of sleds, and of guards that look at sites or are always on.
+// Sections with a record: of sleds, of guards that look at sites or are always on, and of symbols
+// at sites.
 inline constexpr std::string_view kUndoSection = ".reprobe.undo";
 inline constexpr std::string_view kGuardsAtSite = ".reprobe.undo.site";
 inline constexpr std::string_view kGuardsOn = ".reprobe.undo.on";
 // Of sleds that need the index, in a file that had none: for what the first record gives, the file
 // with its index.
 inline constexpr std::string_view kUndoIndexSection = ".reprobe.undo.index";
+inline constexpr std::string_view kSitesNamed = ".reprobe.undo.symbols";
 // A stub's symbol is called as its function, with this behind.
 inline constexpr std::string_view kStubSuffix = ".sled";
 

@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "libprobe/elf/file.hpp"
 #include "libprobe/probes/probe.hpp"
+#include "libprobe/process/mapped_source.hpp"
 #include "libprobe/process/process.hpp"
 #include "libprobe/process/site_state.hpp"
 
@@ -22,6 +24,15 @@ struct MappedElf {
   std::shared_ptr<const ByteSource> source;  // the ELF file alone
   ElfFile file;
   ProbeFile probes;  // of its notes, else of its index, else of the records of SystemTap up to 1.3
+  // The sites that have bytes in the file: their offset there, and the probe's index; ascending.
+  std::vector<std::pair<std::uint64_t, std::size_t>> sites;
+};
+
+// A probe's site in a process.
+struct LoadedSite {
+  std::size_t probe{};      // index
+  std::uint64_t address{};  // of a site that is not mapped, where it would be
+  bool mapped{};            // the file's bytes of the site are mapped there
 };
 
 // Where a file is loaded.
@@ -31,12 +42,17 @@ struct LoadedElf {
   std::uint64_t elf_offset{};  // where in the file it begins: not 0 of a library inside of a zip
   std::uint64_t bias{};        // run-time address minus address in the file, modulo 2^64
   std::shared_ptr<const MappedElf> elf;
+  std::shared_ptr<const std::vector<Mapping>> pieces;  // of the file, by address
+  // By probe. A file that is loaded at several places has at each the sites that are mapped there;
+  // those that are mapped nowhere stand at the first.
+  std::vector<LoadedSite> sites;
 };
 
 struct LoadedProbe {
-  std::uint64_t address{};  // of the site, in the process
+  std::size_t probe{};      // index
+  std::uint64_t address{};  // of the site, in the process; 0 of a dangling probe
   SiteState state;
-  std::uint64_t counter_address{};       // 0: the probe has none
+  std::uint64_t counter_address{};       // 0: the probe has none, or it is not mapped
   std::optional<std::uint16_t> counter;  // its value; nothing where it cannot be read
 };
 
@@ -51,27 +67,26 @@ struct LoadedFiles {
   std::vector<UnreadFile> unread;
 };
 
-// Files by device and inode. Not to be used by two threads at once.
+// Not to be used by two threads at once.
 class MappedFiles {
  public:
   // Nothing in a zombie or a kernel thread. Errors: those of Process::mappings().
   [[nodiscard]] Result<LoadedFiles> of(const Process& process);
 
  private:
-  using FileKey = std::pair<std::uint64_t, std::uint64_t>;  // device, inode
   using Source = Result<std::shared_ptr<const ByteSource>>;
   using Elf = Result<std::shared_ptr<const MappedElf>>;
+  friend class FileLoader;
 
-  [[nodiscard]] const Source& source(const Process& process, const std::vector<Mapping>& mappings,
-                                     const Mapping& mapping);
-  [[nodiscard]] const Elf& elf(const FileKey& key, std::uint64_t offset,
+  [[nodiscard]] Source source(const OpenedFile& file);
+  [[nodiscard]] const Elf& elf(const FileIdentity& identity, std::uint64_t offset,
                                const std::shared_ptr<const ByteSource>& source);
 
-  std::map<FileKey, Source> sources_;
-  std::map<std::pair<FileKey, std::uint64_t>, Elf> elves_;  // by where in the file they begin
+  std::map<FileIdentity, std::shared_ptr<const ByteSource>> sources_;
+  std::map<std::pair<FileIdentity, std::uint64_t>, Elf> elves_;  // by where in the file they begin
 };
 
-// One for each probe of the file, in their order. Of a dangling probe nothing is read.
+// One for each of the file's sites there, in their order.
 [[nodiscard]] std::vector<LoadedProbe> read_loaded(const Process& process, const LoadedElf& loaded);
 
 }  // namespace reprobe

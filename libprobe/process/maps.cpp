@@ -47,7 +47,7 @@ class Fields {
 };
 
 // show_map_vma() writes a line feed in a name as \012, so that a line stays a line.
-std::string unescaped(std::string_view text) {
+std::string unescaped_path(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text.substr(i, 4) == "\\012") {
@@ -82,15 +82,30 @@ std::optional<Mapping> parse_line(std::string_view line) {
   const std::size_t begin = rest.find_first_not_of(' ');
   if (begin == std::string_view::npos) return mapping;
   std::string_view path = rest.substr(begin);
+  mapping.written = path;
   if (path.ends_with(kDeleted)) {
     mapping.deleted = true;
     path.remove_suffix(kDeleted.size());
   }
-  mapping.path = unescaped(path);
+  mapping.path = unescaped_path(path);
   return mapping;
 }
 
 }  // namespace
+
+std::string without_mark(std::string_view path) {
+  return std::string(
+      path.substr(0, path.size() - (path.ends_with(kDeleted) ? kDeleted.size() : 0)));
+}
+
+std::vector<std::string> possible_paths(const Mapping& mapping) {
+  std::vector<std::string> paths{mapping.written, unescaped_path(mapping.written)};
+  if (mapping.deleted) {
+    paths.push_back(without_mark(mapping.written));
+    paths.push_back(mapping.path);
+  }
+  return paths;
+}
 
 Result<std::vector<Mapping>> parse_maps(std::string_view text) {
   std::vector<Mapping> result;

@@ -18,6 +18,11 @@ constexpr std::uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD, include/linu
 
 std::filesystem::path proc(int pid) { return std::filesystem::path("/proc") / std::to_string(pid); }
 
+constexpr const char* kOwnersOnly = "run it as the process's owner, or as root";
+constexpr const char* kEnded = "there is no such process, or it has ended";
+
+tl::unexpected<Error> no_such_process() { return fail(ErrorCode::unreadable, "", kEnded); }
+
 // Files of /proc have no size: they are read to their end.
 Result<std::string> read_entry(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -32,13 +37,11 @@ Result<std::string> read_entry(const std::filesystem::path& path) {
   }
   if (fd >= 0) ::close(fd);
   if (failure == 0) return text;
-  if (failure == ENOENT || failure == ESRCH) {
-    return fail(ErrorCode::unreadable, "", "there is no such process, or it has ended");
-  }
+  if (failure == ENOENT || failure == ESRCH) return no_such_process();
   const bool denied = failure == EACCES || failure == EPERM;
   return fail(ErrorCode::unreadable, path.filename().string(),
               fmt::format("cannot be read: {}", std::generic_category().message(failure)),
-              denied ? "run it as the process's owner, or as root" : "");
+              denied ? kOwnersOnly : "");
 }
 
 std::uint64_t number_in(std::string_view text) {
@@ -72,6 +75,8 @@ std::optional<Stat> parse_stat(std::string_view text) {
   return stat;
 }
 
+bool has_ended(const Stat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
+
 int tracer_of(std::string_view status) {
   constexpr std::string_view kField = "\nTracerPid:";
   const std::size_t at = status.find(kField);
@@ -81,23 +86,57 @@ int tracer_of(std::string_view status) {
 
 }  // namespace
 
-Result<Process> Process::open(int pid) {
+bool says_ended(const Error& error) { return error.message == kEnded; }
+bool says_denied(const Error& error) { return error.hint == kOwnersOnly; }
+
+Result<void> Process::look(int folder) {
+  if (folder_ >= 0) ::close(folder_);
+  if (mem_ >= 0) ::close(mem_);
+  folder_ = folder;
   // First of all: a descriptor of the memory stays with the program that runs now.
-  const int mem = ::open((proc(pid) / "mem").c_str(), O_RDONLY | O_CLOEXEC);
-  Process process(pid, mem, mem < 0 ? errno : 0);
-  const auto text = read_entry(proc(pid) / "stat");
+  mem_ = ::open(entry("mem").c_str(), O_RDONLY | O_CLOEXEC);
+  mem_error_ = mem_ < 0 ? errno : 0;
+  const auto text = read_entry(entry("stat"));
   if (!text) return tl::unexpected(text.error());
   const auto stat = parse_stat(*text);
   if (!stat) return fail(ErrorCode::malformed, "stat", "is not of the known format");
-  process.name_ = stat->name;
-  if (stat->state == 'Z' || stat->state == 'X') process.kind_ = ProcessKind::zombie;
-  if ((stat->flags & kKernelThread) != 0) process.kind_ = ProcessKind::kernel_thread;
-  if (const auto status = read_entry(proc(pid) / "status")) process.tracer_ = tracer_of(*status);
+  name_ = stat->name;
+  kind_ = ProcessKind::ordinary;
+  if (has_ended(*stat)) kind_ = ProcessKind::zombie;
+  if ((stat->flags & kKernelThread) != 0) kind_ = ProcessKind::kernel_thread;
+  if (const auto status = read_entry(entry("status"))) tracer_ = tracer_of(*status);
+  return {};
+}
+
+int Process::living_thread() const {
+  std::error_code failure;
+  for (std::filesystem::directory_iterator it(entry("task"), failure), end; !failure && it != end;
+       it.increment(failure)) {
+    const auto text = read_entry(it->path() / "stat");
+    const auto stat = text ? parse_stat(*text) : std::nullopt;
+    if (!stat || has_ended(*stat)) continue;
+    return ::open(it->path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  }
+  return -1;
+}
+
+Result<Process> Process::open(int pid) {
+  Process process(pid);
+  const int folder = ::open(fmt::format("/proc/{}", pid).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return no_such_process();
+  if (auto done = process.look(folder); !done) return tl::unexpected(done.error());
+  if (process.kind_ == ProcessKind::zombie) {
+    const int thread = process.living_thread();
+    if (thread >= 0) {
+      if (auto done = process.look(thread); !done) return tl::unexpected(done.error());
+    }
+  }
   return process;
 }
 
 Process::Process(Process&& other) noexcept
     : pid_(other.pid_),
+      folder_(std::exchange(other.folder_, -1)),
       mem_(std::exchange(other.mem_, -1)),
       mem_error_(other.mem_error_),
       name_(std::move(other.name_)),
@@ -105,6 +144,7 @@ Process::Process(Process&& other) noexcept
       tracer_(other.tracer_) {}
 
 Process::~Process() {
+  if (folder_ >= 0) ::close(folder_);
   if (mem_ >= 0) ::close(mem_);
 }
 
@@ -112,18 +152,23 @@ Result<std::vector<Mapping>> Process::mappings() const {
   if (kind_ != ProcessKind::ordinary) return std::vector<Mapping>{};
   const auto text = read_entry(entry("maps"));
   if (!text) return tl::unexpected(text.error());
+  // Whoever runs has mappings: the kernel gives none of a process that ended meanwhile.
+  if (text->empty()) return no_such_process();
   return parse_maps(*text);
 }
 
+std::optional<Error> Process::memory_refused() const {
+  if (mem_ >= 0) return std::nullopt;
+  const bool denied = mem_error_ == EACCES || mem_error_ == EPERM;
+  return Error{ErrorCode::unreadable, "mem",
+               fmt::format("cannot be read: {}", std::generic_category().message(mem_error_)),
+               denied ? "needs the rights of ptrace: root, or the owner where "
+                        "kernel.yama.ptrace_scope allows it"
+                      : ""};
+}
+
 Result<Bytes> Process::memory(std::uint64_t address, Size size) const {
-  if (mem_ < 0) {
-    const bool denied = mem_error_ == EACCES || mem_error_ == EPERM;
-    return fail(ErrorCode::unreadable, "mem",
-                fmt::format("cannot be read: {}", std::generic_category().message(mem_error_)),
-                denied ? "needs the rights of ptrace: root, or the owner where "
-                         "kernel.yama.ptrace_scope allows it"
-                       : "");
-  }
+  if (auto refused = memory_refused()) return tl::unexpected(std::move(*refused));
   Bytes bytes(static_cast<std::size_t>(size.value));
   ssize_t count = 0;
   do {
@@ -135,7 +180,9 @@ Result<Bytes> Process::memory(std::uint64_t address, Size size) const {
   return bytes;
 }
 
-std::filesystem::path Process::entry(const std::string& name) const { return proc(pid_) / name; }
+std::filesystem::path Process::entry(const std::string& name) const {
+  return fmt::format("/proc/self/fd/{}/{}", folder_, name);
+}
 
 Result<std::vector<int>> all_processes() {
   std::vector<int> result;

@@ -21,9 +21,16 @@ enum class ProcessKind {
   kernel_thread,  // it never had any
 };
 
+// Does the error say that there is no such process, or that it ended meanwhile?
+[[nodiscard]] bool says_ended(const Error& error);
+// Does it say that the process is another user's?
+[[nodiscard]] bool says_denied(const Error& error);
+
 class Process {
  public:
-  // Errors: unreadable (there is no such process; it ended meanwhile).
+  // Of a process whose first thread has ended another one is looked at: it has the same memory.
+  // Whatever becomes of the process, its number is not taken for another's. Errors: unreadable
+  // (there is no such process; it ended meanwhile).
   [[nodiscard]] static Result<Process> open(int pid);
 
   Process(Process&& other) noexcept;
@@ -43,15 +50,23 @@ class Process {
   // Bytes of its memory. Error unreadable: not permitted, or not mapped.
   [[nodiscard]] Result<Bytes> memory(std::uint64_t address, Size size) const;
 
+  // Why its memory cannot be read, whatever the address; nothing where it can.
+  [[nodiscard]] std::optional<Error> memory_refused() const;
+
   // /proc/PID/NAME.
   [[nodiscard]] std::filesystem::path entry(const std::string& name) const;
 
  private:
-  Process(int pid, int mem, int mem_error) : pid_(pid), mem_(mem), mem_error_(mem_error) {}
+  explicit Process(int pid) : pid_(pid) {}
+  // Looks at the process, or the thread, whose folder of /proc this is.
+  [[nodiscard]] Result<void> look(int folder);
+  // The first thread has ended: another that has not.
+  [[nodiscard]] int living_thread() const;
 
   int pid_;
-  int mem_;        // descriptor of /proc/PID/mem, of the program that ran when it was opened; -1
-  int mem_error_;  // why not: errno
+  int folder_{-1};   // descriptor of /proc/PID: nobody else's, even when the number is used again
+  int mem_{-1};      // descriptor of /proc/PID/mem, of the program that ran when it was opened; -1
+  int mem_error_{};  // why not: errno
   std::string name_;
   ProcessKind kind_{ProcessKind::ordinary};
   int tracer_{};

@@ -12,6 +12,7 @@
 #include "libprobe/notes/index.hpp"
 #include "libprobe/notes/legacy.hpp"
 #include "libprobe/notes/rules.hpp"
+#include "libprobe/plan/compose.hpp"
 #include "libprobe/plan/planned_source.hpp"
 #include "libprobe/probes/select.hpp"
 #include "libprobe/rewrite/build_id.hpp"
@@ -139,6 +140,7 @@ Result<FixedFile> plan_notes(const ElfFile& file, const FixRequest& request,
                        std::move((*others)->probes),
                        NotesFrom::other_section,
                        {},
+                       {},
                        {}};
     }
   }
@@ -147,6 +149,29 @@ Result<FixedFile> plan_notes(const ElfFile& file, const FixRequest& request,
   if (!fix) return tl::unexpected(fix.error());
   fixed.fix = std::move(*fix);
   return fixed;
+}
+
+// Adds the symbols of what the plan gives. What cannot be named is among the refusals.
+Result<SiteSymbolsPlan> add_site_symbols(FixPlan& fix, const ElfFile& file) {
+  const auto repaired = ElfFile::open(planned_source(file.source(), fix.plan));
+  if (!repaired) return tl::unexpected(repaired.error());
+  const ProbeFile probes = read_probes(*repaired);
+  auto symbols = plan_site_symbols(*repaired, probes);
+  if (!symbols) return symbols;
+  for (const UnnamedSite& site : symbols->sites.unnamed) {
+    const Probe& probe = probes.probes[site.probe];
+    fix.refused.push_back(
+        {probe.note.provider, probe.note.name, probe.site, ".symtab", "no symbol: " + site.reason});
+  }
+  if (!symbols->refused.empty()) {
+    fix.refused.push_back({"", "", std::nullopt, ".symtab", "no symbols: " + symbols->refused});
+  }
+  if (symbols->plan.empty()) return symbols;
+  auto both = compose(file.source(), fix.plan, symbols->plan, Leftovers::keep);
+  if (!both) return tl::unexpected(both.error());
+  fix.plan = std::move(*both);
+  for (const char* name : {".symtab", ".strtab"}) fix.changed_sections.emplace_back(name);
+  return symbols;
 }
 
 // The id that the output has, read from the output.
@@ -185,13 +210,20 @@ Result<FixedFile> plan_fix_file(const ElfFile& file, const FixRequest& request) 
   fixed->index = std::move(*index);
   if (fixed->index.fate != IndexFate::none) fix.changed_sections.emplace_back(kIndexSection);
 
-  // The build-id comes last: it is a hash of all the other bytes.
+  // The build-id is a hash of all the other bytes.
   if (request.new_build_id && (!fix.plan.empty() || !file.build_id_range())) {
     if (auto renewed = renew_build_id(fix.plan, file); !renewed) {
       return tl::unexpected(renewed.error());
     }
     fix.changed_sections.emplace_back(kBuildIdSection);
     fixed->new_build_id = id_after(file, fix.plan);
+  }
+
+  // Symbols come last: their record gives the repaired file back.
+  if (request.site_symbols) {
+    auto symbols = add_site_symbols(fix, file);
+    if (!symbols) return tl::unexpected(symbols.error());
+    fixed->symbols = std::move(*symbols);
   }
   return fixed;
 }

@@ -2,11 +2,13 @@
 // from these.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "libprobe/rewrite/fix.hpp"
 #include "libprobe/rewrite/index/renew.hpp"
+#include "libprobe/rewrite/site_symbols.hpp"
 
 namespace reprobe {
 
@@ -19,6 +21,7 @@ struct FixRequest {
   bool respell{};                 // arguments in the spelling that most tracers read
   bool upgrade{true};             // notes for records of SystemTap up to 1.3, where there are none
   bool new_build_id{};            // else it is kept
+  bool site_symbols{};            // --symbols: PROVIDER__NAME at the sites, in .symtab
   std::vector<std::string> only;  // names of repairs (repair_rules.hpp): these alone
   std::vector<std::string> skip;  // all but these
 };
@@ -30,8 +33,9 @@ struct FixedFile {
   FixPlan fix;
   ProbeFile probes;  // as the result has them before its repairs; fix.removed are among them
   NotesFrom from{};
-  RenewedIndex index;        // what became of the file's index
-  std::string new_build_id;  // of the result; "" where it is kept
+  RenewedIndex index;                      // what became of the file's index
+  std::string new_build_id;                // of the result; "" where it is kept
+  std::optional<SiteSymbolsPlan> symbols;  // where they were asked for
 };
 
 // Errors: usage (a repair that there is not), refused, malformed, internal. What is refused alone

@@ -51,6 +51,10 @@ std::optional<ByteDifference> first_difference(const ElfFile& before, const ElfF
   return difference_in(before, after, at, end);
 }
 
+bool same_files(const ElfFile& before, const ElfFile& after) {
+  return before.source().size() == after.source().size() && !first_difference(before, after, {});
+}
+
 Finding difference_finding(const ByteDifference& difference, std::string_view what,
                            std::string ended) {
   if (!difference.bytes) return verify_finding("verify-bytes", std::move(ended));

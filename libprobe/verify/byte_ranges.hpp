@@ -37,6 +37,9 @@ struct ByteDifference {
                                                              std::span<const Range> allowed,
                                                              std::uint64_t from = 0);
 
+// Byte for byte?
+[[nodiscard]] bool same_files(const ElfFile& before, const ElfFile& after);
+
 // verify-bytes: "the byte at 0x12 is WHAT; expected 0x90, found 0xcc", or `ended`.
 [[nodiscard]] Finding difference_finding(const ByteDifference& difference, std::string_view what,
                                          std::string ended);

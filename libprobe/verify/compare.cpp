@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_notes.hpp"
 #include "libprobe/verify/compare_process.hpp"
+#include "libprobe/verify/compare_site_symbols.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/counter_values.hpp"
@@ -234,9 +236,14 @@ void compare_with_index(const ElfFile& before, const ProbeFile& now, std::vector
   compare_restored(indexed, proven_counters(before, indexed), true, now, out);
 }
 
-// What `fix` makes of a file, whatever of its repairs that was.
-std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
-                                 const CompareOptions& options) {
+// Is the section in the one file and not in the other?
+bool gained(const ElfFile& before, const ElfFile& after, std::string_view section) {
+  return before.section(section) == nullptr && after.section(section) != nullptr;
+}
+
+// What the repairs of `fix` make of a file, whatever of them that was.
+std::vector<Finding> compare_repairs(const ElfFile& before, const ElfFile& after,
+                                     const CompareOptions& options) {
   const bool from_index =
       std::ranges::none_of(before.sections(), holds_notes) && find_index(before).has_value();
   if (options.elsewhere == nullptr && options.notes_from == nullptr && !from_index &&
@@ -275,9 +282,18 @@ std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
   return out;
 }
 
-// Is the section in the one file and not in the other?
-bool gained(const ElfFile& before, const ElfFile& after, std::string_view section) {
-  return before.section(section) == nullptr && after.section(section) != nullptr;
+// Symbols at the sites come last, and their record gives back what the repairs made.
+std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
+                                 const CompareOptions& options) {
+  if (!options.allow_site_symbols || !gained(before, after, kSitesNamed))
+    return compare_repairs(before, after, options);
+  const auto repaired = without_site_symbols(after);
+  if (!repaired) return {verify_finding("verify-undo", repaired.error().message)};
+  auto out = compare_site_symbols(*repaired, after);
+  if (same_files(before, *repaired)) return out;
+  auto repairs = compare_repairs(before, *repaired, options);
+  std::ranges::move(repairs, std::back_inserter(out));
+  return out;
 }
 
 std::vector<Finding> no_record(std::string_view section) {
@@ -307,6 +323,7 @@ std::vector<Finding> compare_undone(const ElfFile& before, const ElfFile& after)
   for (const std::string_view record : {kGuardsAtSite, kGuardsOn}) {
     if (gained(after, before, record)) return compare_guards(after, before);
   }
+  if (gained(after, before, kSitesNamed)) return compare_site_symbols(after, before);
   return {verify_finding("verify-undo", "the input has no record that the result lacks")};
 }
 
@@ -343,18 +360,12 @@ std::vector<RewriteCommand> possible_commands(const ElfFile& before, const ElfFi
   add(RewriteCommand::sled, gained(before, after, kUndoSection));
   add(RewriteCommand::guards_site, gained(before, after, kGuardsAtSite));
   add(RewriteCommand::guards_on, gained(before, after, kGuardsOn));
-  for (const std::string_view record : {kUndoSection, kGuardsAtSite, kGuardsOn}) {
-    if (!gained(after, before, record)) continue;
-    commands.push_back(RewriteCommand::undo);
-    break;
-  }
+  constexpr std::array kRecords{kUndoSection, kGuardsAtSite, kGuardsOn, kSitesNamed};
+  const auto lost = [&](std::string_view record) { return gained(after, before, record); };
+  add(RewriteCommand::undo, std::ranges::any_of(kRecords, lost));
   add(RewriteCommand::relativize, gained_index(before, after));
   commands.push_back(RewriteCommand::fix);
   return commands;
-}
-
-bool same_files(const ElfFile& before, const ElfFile& after) {
-  return before.source().size() == after.source().size() && !first_difference(before, after, {});
 }
 
 }  // namespace

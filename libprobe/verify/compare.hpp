@@ -45,7 +45,8 @@ struct CompareOptions {
   // --from-debug: the file whose notes may be new in the result, in a section of their own. It must
   // outlive the call.
   const ElfFile* notes_from{};
-  bool allow_respelled{};  // --respell was asked for
+  bool allow_respelled{};     // --respell was asked for
+  bool allow_site_symbols{};  // --symbols was asked for
   const ComparedElsewhere* elsewhere{};
   const LinkObjects* objects{};  // --objects: what proves more of the input's notes
 };

@@ -166,7 +166,7 @@ void compare_sections(const lief::Binary& before, const lief::Binary& after, con
 }
 
 void compare_symbols(const lief::Binary& before, const lief::Binary& after, const NameSet& changed,
-                     bool stubs, Differences& out) {
+                     bool stubs, const NameSet& named, Differences& out) {
   auto symbols = symtab_of(before), symbols_now = symtab_of(after);
   if (stubs) {
     for (auto* table : {&symbols, &symbols_now}) {
@@ -174,6 +174,9 @@ void compare_symbols(const lief::Binary& before, const lief::Binary& after, cons
         return std::string_view(symbol->name()).ends_with(kStubSuffix);
       });
     }
+  }
+  for (auto* table : {&symbols, &symbols_now}) {
+    std::erase_if(*table, [&](const auto* symbol) { return named.contains(symbol->name()); });
   }
   compare_table(".symtab", symbols, symbols_now, changed_indices(before, changed), out);
   compare_table(".dynsym", items(before.dynamic_symbols()), items(after.dynamic_symbols()), {},

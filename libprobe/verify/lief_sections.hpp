@@ -10,8 +10,8 @@ namespace reprobe::second_reader {
 void compare_sections(const lief::Binary& before, const lief::Binary& after, const NameSet& changed,
                       bool more_symbols, Differences& out);
 
-// `stubs`: those of stubs may be new.
+// `stubs`: those of stubs may be new. `named`: those of these names may be in one file only.
 void compare_symbols(const lief::Binary& before, const lief::Binary& after, const NameSet& changed,
-                     bool stubs, Differences& out);
+                     bool stubs, const NameSet& named, Differences& out);
 
 }  // namespace reprobe::second_reader

@@ -37,12 +37,15 @@ struct ExpectedChanges {
   bool more_room{};
   // Segments of data may stand elsewhere in the file, with the bytes that they had.
   bool moved_data{};
+  // Names of symbols of .symtab that may be in one file only.
+  std::vector<std::string> symbols{};
 };
 
 // LIEF reads both files; header, segments, sections and their contents, symbols, dynamic entries,
 // relocations and notes must be equal but for `expected`. `differs` also where LIEF reads the file
 // before but throws at the file after; `unavailable` where it cannot read the file before, crashes
-// or meets a limit, and where reprobe was built without LIEF. The paths are opened in the child: /proc/self/fd/N works.
+// or meets a limit, and where reprobe was built without LIEF. The paths are opened in the child:
+// /proc/self/fd/N works.
 [[nodiscard]] SecondOpinion second_opinion(const std::filesystem::path& before,
                                            const std::filesystem::path& after,
                                            const ExpectedChanges& expected,

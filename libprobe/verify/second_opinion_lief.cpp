@@ -156,8 +156,9 @@ std::vector<std::string> lief_differences(const std::string& before, const std::
   } else {
     compare_segments(*left, *right, expected.moved_data, out);
   }
-  compare_sections(*left, *right, changed, expected.more_room, out);
-  compare_symbols(*left, *right, changed, expected.more_room, out);
+  const NameSet named(expected.symbols.begin(), expected.symbols.end());
+  compare_sections(*left, *right, changed, expected.more_room || !named.empty(), out);
+  compare_symbols(*left, *right, changed, expected.more_room, named, out);
   compare_dynamic_entries(*left, *right, out);
   compare_relocations(*left, *right, out);
   compare_notes(*left, *right, changed, out);

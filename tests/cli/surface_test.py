@@ -32,7 +32,8 @@ IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks",
 OPTIONS = {
     "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
     "audit": [*OUTPUT, "--sarif", "--consumers", "--fail-on", "--kernel", "--objects", "--pid", "PATH"],
-    "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
+    "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell",
+            "--symbols", "--undo-symbols", "--only",
             "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
     "check": [*[o for o in OUTPUT if o != "-p,--probe"], "--root", "--consumer", "SCRIPT", "FILE"],
@@ -41,7 +42,7 @@ OPTIONS = {
     "guards": [*OUTPUT, *IN_PLACE, "--to", "--with", "--allow-exported", "--second-opinion"],
     "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
     "run": [*OUTPUT, "--count", "--trace", "--hist", "-o,--output", "--library", "--follow", "PROGRAM"],
-    "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--from-debug",
+    "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--symbols", "--from-debug",
                "--new-build-id", "--payload", "--objects", "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
     for flag in ["--help", "-h"]:

@@ -7,6 +7,7 @@ kernel threads, 32-bit ones, one with 2,000 mapped files. Needs root.
 """
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -68,6 +69,71 @@ def check_plain(checks, reprobe, target, library):
             rows = [r.split() for r in everywhere.stdout.splitlines()]
             checks.equal("among all", [r[2:4] for r in rows if r[0] == str(process.pid)],
                          [["no", "target:plain"]])
+
+
+def check_facts(checks, reprobe, target):
+    """The table has the facts of the JSON."""
+    checks.name = "table and JSON"
+    with Target(target) as process:
+        _, seen, _ = listed(reprobe, process.pid)
+        lines = run(reprobe, "list", "--pid", str(process.pid)).stdout.splitlines()
+        expected = [f"pid {process.pid} ({seen['name']})"]
+        for file in seen["files"]:
+            count = len(file["probes"])
+            expected.append(f"{file['path']} at {file['load_address']}, {count} "
+                            f"probe{'s' * (count != 1)}, 0 armed")
+            expected.append(["ADDRESS", "ARMED", "PROBE", "COUNTER", "ARGUMENTS"])
+            expected += [[p["address"], p["armed"], f"{p['provider']}:{p['name']}",
+                          str(p.get("counter", "-")), " ".join(
+                              f"{a['size']}@{a['operand']}" for a in p["arguments"]) or "-"]
+                         for p in file["probes"]]
+        found = [line.split(maxsplit=4) if line.startswith("  ") else line for line in lines]
+        checks.equal("one process", found, expected)
+        everyone = run(reprobe, "list", "--pid", "all", "-p", "target:*").stdout.splitlines()
+        found = [line.split() for line in everyone if line.split()[0] == str(process.pid)]
+        checks.equal("all", found, [
+            [str(process.pid), seen["name"], p["armed"], f"{p['provider']}:{p['name']}",
+             p["address"], str(p.get("counter", "-")), file["path"]]
+            for file in seen["files"] for p in file["probes"] if p["provider"] == "target"])
+
+
+def check_examples(checks, reprobe, target, folder):
+    """What --help shows of processes and tracers' lines is run as it stands."""
+    inner = os.path.join(folder, "examples")
+    os.makedirs(inner)
+    shutil.copy(target, os.path.join(inner, "app"))
+    with Target(target) as process:
+        ran = 0
+        for command in ("list", "audit", "fix"):
+            for line in run(reprobe, command, "--help").stdout.splitlines():
+                if not line.startswith("  reprobe "):
+                    continue
+                words = shlex.split(line, comments=True)
+                if not {"--pid", "--as", "--symbols"} & set(words):
+                    continue
+                checks.name = line.strip()
+                words = [reprobe] + [w.replace("4242", str(process.pid)) for w in words[1:]]
+                said = run(*words, cwd=inner)
+                # Of all some may not be looked at; an audit may find something.
+                good = {0, 3} if "all" in words else {0, 1} if command == "audit" else {0}
+                checks.true("runs", said.returncode in good, said.stderr)
+                ran += 1
+    checks.name = "examples"
+    checks.true("there are some", ran >= 4, ran)
+
+
+def check_storm(checks, reprobe):
+    """Processes that end while all are looked at are no error."""
+    checks.name = "processes come and go"
+    storm = subprocess.Popen(["sh", "-c", "while :; do /bin/true & /bin/true; done"])
+    try:
+        for _ in range(5):
+            said = run(reprobe, "list", "--pid", "all")
+            wrong = [line for line in said.stderr.splitlines() if "has ended" in line]
+            checks.equal("says nothing of those", (said.returncode in (0, 3), wrong), (True, []))
+    finally:
+        storm.kill()
+        storm.wait()
 
 
 def check_places(checks, reprobe, target, folder):
@@ -179,6 +245,17 @@ def check_users(checks, reprobe, target, folder):
         code, seen, said = as_user(process.pid)
         checks.equal("is refused", (code, seen), (3, {}))
         checks.true("says why", "Permission denied" in said and "hint: " in said, said)
+    checks.name = "a user, and all processes"
+    with Target(target) as process, Target(target, **user) as own:
+        said = run(tool, "list", "--json", "--pid", "all", "-p", "target:*", **user)
+        all_of_them = json.loads(said.stdout)
+        pids = [p["pid"] for p in all_of_them["processes"]]
+        checks.equal("the own one", (said.returncode, own.pid in pids, process.pid in pids),
+                     (3, True, False))
+        about_others = [line for line in said.stderr.splitlines() if "processes [maps]" in line or
+                        "Permission denied" in line]
+        checks.equal("one line of others", len(about_others), 1)
+        checks.true("how many", f"of {all_of_them['denied']} processes" in said.stderr, said.stderr)
     checks.name = "a user's own process of a deleted file"
     file = shutil.copy(target, os.path.join(folder, "gone"))
     with Target(file, **user) as process:
@@ -257,6 +334,9 @@ def main():
             raise SystemExit(f"FAILED: the 32-bit program: {made.stderr}")
         library = build(folder, "plug.c", "plug.so", "-shared", "-fPIC")
         check_plain(checks, reprobe, target, library)
+        check_facts(checks, reprobe, target)
+        check_examples(checks, reprobe, target, folder)
+        check_storm(checks, reprobe)
         check_places(checks, reprobe, target, folder)
         check_zip(checks, reprobe, library, folder)
         check_kinds(checks, reprobe, target)

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "catch.hpp"
+#include "libprobe/process/mapping_groups.hpp"
 #include "libprobe/process/maps.hpp"
 #include "libprobe/process/site_state.hpp"
 #include "libprobe/tracers/fetch_argument.hpp"
@@ -61,6 +62,40 @@ TEST_CASE("maps: fields, paths with blanks, deleted files, line feeds", "[proces
   CHECK(maps->at(3).inode == 0);
   CHECK(maps->at(4).path == "/tmp/a\nb");
   CHECK(maps->at(4).executable);
+}
+
+TEST_CASE("maps: what the kernel writes can mean several names", "[process]") {
+  const auto maps = parse_maps(
+      "ff00000000000000-ff00000000200000 r-xp 00001000 00:01 5 /memfd:x (deleted)\n"
+      "ff00000000200000-ff00000000201000 r--p 00000000 00:01 6 /tmp/a\\012b (deleted) (deleted)\n");
+  REQUIRE(maps);
+  CHECK(maps->at(0).start == 0xff00000000000000);
+  CHECK(maps->at(0).path == "/memfd:x");
+  using Names = std::vector<std::string>;
+  CHECK(possible_paths(maps->at(1)) == Names{"/tmp/a\\012b (deleted) (deleted)",
+                                             "/tmp/a\nb (deleted) (deleted)",
+                                             "/tmp/a\\012b (deleted)", "/tmp/a\nb (deleted)"});
+}
+
+TEST_CASE("groups: files that are mapped as code, and what stands in their place", "[process]") {
+  const auto maps = parse_maps(
+      "1000-2000 r--p 00000000 08:01 7 /lib/moved.so\n"    // its code is a copy
+      "2000-4000 r-xp 00000000 00:00 0 \n"                 //
+      "4000-5000 rw-p 00003000 08:01 7 /lib/moved.so\n"    //
+      "9000-a000 r--p 00000000 08:01 8 /usr/share/data\n"  // a gap: no neighbour
+      "b000-c000 rwxp 00000000 00:00 0 \n"                 //
+      "d000-e000 r-xp 00001000 08:01 9 /lib/whole.so\n"    //
+      "d000-e000 r-xp 00001000 08:01 9 /lib/whole.so\n"    // seen twice while they changed
+      "c000-d000 r--p 00000000 08:01 9 /lib/whole.so\n");
+  REQUIRE(maps);
+  const auto groups = group_mappings(*maps);
+  REQUIRE(groups.size() == 2);
+  CHECK_FALSE(groups[0].code);
+  CHECK(groups[0].pieces->size() == 2);
+  CHECK(piece_at(groups[0].copies, 0x3fff) != nullptr);
+  CHECK(piece_at(groups[0].copies, 0x4000) == nullptr);
+  CHECK(groups[1].code);
+  CHECK(groups[1].pieces->front().start == 0xc000);
 }
 
 TEST_CASE("maps: lines that are none", "[process]") {

@@ -13,6 +13,7 @@
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/rewrite/index/relativize.hpp"
 #include "libprobe/rewrite/section_table.hpp"
+#include "libprobe/rewrite/site_symbols.hpp"
 #include "libprobe/rewrite/sled/emit.hpp"
 #include "libprobe/rewrite/sled/sled_notes.hpp"
 #include "libprobe/rewrite/sled/stack_arguments.hpp"
@@ -306,6 +307,10 @@ Result<SledResult> plan_sleds(const ElfFile& file, const ProbeFile& probes,
   if (file.section(kGuardsAtSite) != nullptr) {
     return refuse("code checks the sites of its probes, which must stay where they are",
                   "reprobe guards --to restore comes first");
+  }
+  if (names_sites(file)) {
+    return refuse("symbols name the sites of its probes, which would move",
+                  "reprobe fix --undo-symbols comes first, --symbols after the sleds");
   }
   if (file.header().type == ET_REL) {
     return refuse("a relocatable object", "sleds are made after the link");
