@@ -5,8 +5,13 @@ include(CMakePackageConfigHelpers)
 # 32-bit build has to find the package too.
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/reprobe")
 
+# The parts that packages are made of (package.cmake): what names none is for other builds.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+
 set_target_properties(reprobe PROPERTIES EXPORT_NAME tool)
-install(TARGETS reprobe EXPORT reprobe-targets RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(TARGETS reprobe EXPORT reprobe-targets RUNTIME
+        DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tool)
+reprobe_install_linker_names()
 install(EXPORT reprobe-targets NAMESPACE reprobe:: DESTINATION "${package_dir}")
 
 # The library in one archive. Its targets are a file of their own: a machine that only runs the tool
@@ -57,11 +62,29 @@ install(FILES "${PROJECT_BINARY_DIR}/reprobe-config.cmake"
         DESTINATION "${package_dir}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/cmake/modules" DESTINATION "${package_dir}")
 
+# Handlers in the process (docs/runtime.md).
+if(TARGET reprobe-rt)
+  install(TARGETS reprobe-rt reprobe-rt-static EXPORT reprobe-targets
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS reprobe-agent LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(FILES "${PROJECT_SOURCE_DIR}/include/reprobe/rt.h"
+          DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe")
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/reprobe-rt.pc.in"
+                 "${PROJECT_BINARY_DIR}/reprobe-rt.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/reprobe-rt.pc"
+          DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endif()
+
 # What a program needs to find its own probes (docs/format.md).
 install(FILES "${PROJECT_SOURCE_DIR}/include/reprobe/index.h"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/reprobe")
 
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-install(FILES "${PROJECT_SOURCE_DIR}/README.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}" OPTIONAL)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT tool)
+install(FILES "${PROJECT_SOURCE_DIR}/README.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+        COMPONENT tool OPTIONAL)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
-        FILES_MATCHING PATTERN "*.md")
+        COMPONENT tool FILES_MATCHING PATTERN "*.md")
+
+install(FILES "${PROJECT_SOURCE_DIR}/completions/reprobe.bash" RENAME reprobe
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT tool)

@@ -116,7 +116,8 @@ class Audit {
     terminal_.progress("");
     print_results();
     if (exit_ != kDone) return exit_;
-    return summary_.errors + summary_.warnings == 0 ? kDone : kFindings;
+    const std::size_t warnings = options_.only_errors ? 0 : summary_.warnings;
+    return summary_.errors + warnings == 0 ? kDone : kFindings;
   }
 
  private:

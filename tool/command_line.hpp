@@ -49,6 +49,8 @@ void add_audit(CLI::App& app, AuditOptions& options);
 void add_verify(CLI::App& app, VerifyOptions& options);
 void add_diff(CLI::App& app, DiffOptions& options);
 
+void add_ld(CLI::App& app, LdOptions& options);
+
 // Commands that rewrite a file (command_line_write.cpp).
 void add_fix(CLI::App& app, FixCommandOptions& options);
 void add_sled(CLI::App& app, SledCommandOptions& options);

@@ -136,6 +136,14 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::IsMember(std::vector<std::string>(consumers.begin(), consumers.end())));
+  command
+      .add_option_function<std::string>(
+          "--fail-on",
+          [&options](const std::string& word) { options.only_errors = word == "error"; },
+          "what makes the exit 1: error, or warning, which means both")
+      ->type_name("SEVERITY")
+      ->check(CLI::IsMember(std::vector<std::string>{"error", "warning"}))
+      ->default_str("warning");
   auto* paths = command.add_option("PATH", options.paths, "files, folders (walked) and archives");
   add_pid(command, options.pid, "instead of paths, the files that a running process executes",
           paths, "PATH");

@@ -84,9 +84,10 @@ void add_fix(CLI::App& app, FixCommandOptions& options) {
       ->excludes(upgrade);
   add_repairs(command, "--only", options.request.only, "make these repairs and no others");
   add_repairs(command, "--skip", options.request.skip, "make all repairs but these");
-  add_choice<bool, bool>(command, "--build-id", options.request.new_build_id,
-                         {{"keep", false}, {"new", true}}, "HOW",
-                         "keep, or new: compute a new build-id of the same length")
+  add_choice<bool, bool>(
+      command, "--build-id", options.request.new_build_id, {{"keep", false}, {"new", true}}, "HOW",
+      "keep, or new: compute a new build-id of the same length; a file without one "
+      "gets one, which is not loaded")
       ->default_str("keep");
   add_safety(command, options);
   auto* from_debug = command
@@ -108,6 +109,9 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
       "nop10 is optimised by Linux 7.2 and later and is an ordinary site elsewhere; nop5 by Linux\n"
       "6.17 to 7.1 (and there kills forked children of a traced program: not for servers that "
       "fork).\n"
+      "slot is for handlers in the process (libreprobe-rt, reprobe run) and for the kernel as "
+      "nop10:\n"
+      "the sled tests a word of data; the file gets the index of relativize, too.\n"
       "\n"
       "A file that has sleds keeps them and gets those of -p besides, or all of another --kind.\n"
       "With -o the output is always there: a copy where there is nothing to do.\n"
@@ -124,7 +128,8 @@ void add_sled(CLI::App& app, SledCommandOptions& options) {
   add_files(command, options);
   add_choice<std::optional<SledKind>, SledKind>(
       command, "--kind", options.request.kind,
-      {{"nop10", SledKind::nop10}, {"nop5", SledKind::nop5}}, "KIND", "the sled: nop10 or nop5")
+      {{"nop10", SledKind::nop10}, {"nop5", SledKind::nop5}, {"slot", SledKind::slot}}, "KIND",
+      "the sled: nop10, nop5, or slot: a nop10 with a test behind it for libreprobe-rt")
       ->default_str("nop10");
   add_choice<GuardMode, GuardMode>(
       command, "--guard", options.request.guard,

@@ -33,4 +33,25 @@ enum ExitCode : int {
   return kInternal;
 }
 
+// The word for a program (docs/json.md).
+[[nodiscard]] inline const char* name_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::usage:
+      return "usage";
+    case ErrorCode::unreadable:
+      return "unreadable";
+    case ErrorCode::not_elf:
+      return "not-elf";
+    case ErrorCode::malformed:
+      return "malformed";
+    case ErrorCode::refused:
+      return "refused";
+    case ErrorCode::io:
+      return "io";
+    case ErrorCode::internal:
+      break;
+  }
+  return "internal";
+}
+
 }  // namespace reprobe

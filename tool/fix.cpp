@@ -104,8 +104,10 @@ std::string summary(const FixCommandOptions& options, const ElfFile& file,
     if (!repair.probe && !repair.rule.starts_with("base-")) others.insert(repair.rule);
   }
   if (!others.empty()) text += fmt::format(", repaired {}", fmt::join(others, ", "));
-  if (!file.build_id().empty()) {
-    text += options.request.new_build_id ? "; new build-id" : "; build-id kept";
+  if (options.request.new_build_id) {
+    text += "; new build-id";
+  } else if (!file.build_id().empty()) {
+    text += "; build-id kept";
   }
   return text;
 }

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "libprobe/process/loaded.hpp"
 #include "libprobe/probes/select.hpp"
+#include "libprobe/process/loaded.hpp"
 #include "tool/exit_code.hpp"
 #include "tool/json.hpp"
 #include "tool/options.hpp"

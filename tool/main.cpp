@@ -13,12 +13,16 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "tool/check_script.hpp"
 #include "tool/command_line.hpp"
 #include "tool/exit_code.hpp"
+#include "tool/ld.hpp"
 #include "tool/options.hpp"
+#include "tool/run.hpp"
 #include "tool/write.hpp"
 
 namespace {
@@ -77,6 +81,19 @@ int help_or_usage(const CLI::App& app, const CLI::ParseError& error, const std::
   return kUsage;
 }
 
+// What stands behind the "--" of `reprobe ld` is another program's command line. Gives the number
+// of words in front of it.
+int take_linker_words(int argc, char** argv, LdOptions& ld) {
+  if (argc < 2 || std::string_view(argv[1]) != "ld") return argc;
+  for (int i = 2; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    ld.words.assign(argv + i + 1, argv + argc);
+    ld.has_words = true;
+    return i;
+  }
+  return argc;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Audits and repairs the USDT probes (stapsdt notes) of ELF files.", "reprobe"};
   app.set_version_flag("--version", "reprobe " REPROBE_VERSION);
@@ -97,6 +114,8 @@ int run(int argc, char** argv) {
   RelativizeCommandOptions relativize;
   VerifyOptions verify;
   DiffOptions diff;
+  LdOptions ld;
+  RunOptions program;
   CheckScriptOptions check;
   add_list(app, list);
   add_audit(app, audit);
@@ -106,9 +125,11 @@ int run(int argc, char** argv) {
   add_relativize(app, relativize);
   add_verify(app, verify);
   add_diff(app, diff);
+  add_ld(app, ld);
+  add_run(app, program);
   add_check(app, check);
   try {
-    app.parse(argc, argv);
+    app.parse(take_linker_words(argc, argv, ld), argv);
   } catch (const CLI::ParseError& error) {
     return help_or_usage(app, error, argc > 1 ? argv[1] : "");
   }
@@ -119,11 +140,19 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("guards")) return run_guards(guards);
   if (app.got_subcommand("relativize")) return run_relativize(relativize);
   if (app.got_subcommand("diff")) return run_diff(diff);
+  if (app.got_subcommand("ld")) return run_ld(ld);
+  if (app.got_subcommand("run")) return run_program(program);
   if (app.got_subcommand("check")) return run_check_script(check);
   return run_verify(verify);
 }
 
 }  // namespace
+
+int reprobe::run_command_line(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  return run(static_cast<int>(argv.size()), argv.data());
+}
 
 int main(int argc, char** argv) {
   // Names of archive members and -p patterns are UTF-8 whatever the user's locale: the output is
@@ -134,7 +163,9 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     hold_standard_streams();
-    const int code = run(argc, argv);
+    const int code = argc > 0 && is_called_as_linker(argv[0])
+                         ? run_as_linker(argv[0], {argv + 1, argv + argc})
+                         : run(argc, argv);
     errno = 0;
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       return lost_output(errno != 0 ? errno : EIO);

@@ -35,7 +35,8 @@ struct AuditOptions {
   std::string kernel;                  // a version of Linux; "": all that are in use
   std::vector<std::string> objects;
   std::vector<std::string> paths;
-  std::string pid;  // a number or "all"; "": paths
+  std::string pid;     // a number or "all"; "": paths
+  bool only_errors{};  // --fail-on=error: warnings alone are exit 0
 };
 
 // Of every command that rewrites a file.
@@ -81,6 +82,15 @@ struct VerifyOptions {
   SecondOpinionMode second_opinion{SecondOpinionMode::automatic};
 };
 
+struct LdOptions {
+  std::vector<std::string> steps;  // empty: REPROBE_STEPS
+  std::vector<std::string>
+      words;               // behind "--": the linker, unless it is the usual one, and its words
+  bool has_words{};        // "--" was there
+  bool print_folder{};     // --dir
+  std::string new_folder;  // --make-dir
+};
+
 struct DiffOptions {
   CommonOptions common;
   std::string before;
@@ -97,5 +107,9 @@ int run_guards(const GuardsCommandOptions& options);
 int run_relativize(const RelativizeCommandOptions& options);
 int run_verify(const VerifyOptions& options);
 int run_diff(const DiffOptions& options);
+int run_ld(const LdOptions& options);
+
+// A whole command line, "reprobe" first: for a command that runs others.
+int run_command_line(const std::vector<std::string>& words);
 
 }  // namespace reprobe

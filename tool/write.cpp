@@ -4,6 +4,7 @@
 
 #include "libprobe/notes/index.hpp"
 #include "tool/elf_input.hpp"
+#include "tool/exit_code.hpp"
 
 namespace reprobe {
 namespace {
@@ -38,6 +39,19 @@ Json plan_head(const RewriteOptions& options, const Plan& plan) {
           {"edits", edits_json(plan)}};
 }
 
+int report_failure(const RewriteOptions& options, const Error& error, const Terminal& terminal) {
+  terminal.error(options.file, error);
+  if (options.common.json) {
+    Json why = {{"code", name_of(error.code)}, {"message", error.message}};
+    if (!error.where.empty()) why["where"] = error.where;
+    if (!error.hint.empty()) why["hint"] = error.hint;
+    Json document = plan_head(options, Plan{});
+    document["error"] = std::move(why);
+    print_json(document);
+  }
+  return exit_code(error.code);
+}
+
 void add_index(Json& plan, const RenewedIndex& index) {
   switch (index.fate) {
     case IndexFate::none:
@@ -55,7 +69,9 @@ void add_index(Json& plan, const RenewedIndex& index) {
 
 void add_build_id(Json& plan, const ElfFile& file, const std::string& new_id) {
   const std::string id = file.build_id();
-  if (!id.empty()) plan["build_id"] = {{"before", id}, {"after", new_id.empty() ? id : new_id}};
+  if (id.empty() && new_id.empty()) return;
+  plan["build_id"] = {{"before", id.empty() ? Json(nullptr) : Json(id)},
+                      {"after", new_id.empty() ? id : new_id}};
 }
 
 void say_index(const std::string& path, const RenewedIndex& index, const Terminal& terminal) {

@@ -11,11 +11,16 @@
 
 namespace reprobe {
 
+// Says why a rewrite did not come about, with --json on stdout too; gives the exit status.
+[[nodiscard]] int report_failure(const RewriteOptions& options, const Error& error,
+                                 const Terminal& terminal);
+
 // What every plan's JSON begins with.
 [[nodiscard]] Json plan_head(const RewriteOptions& options, const Plan& plan);
 // Its `index`: what became of the file's index; left out where it has none.
 void add_index(Json& plan, const RenewedIndex& index);
-// Its `build_id`; nothing where the file has none. `new_id` is "" where the rewrite keeps it.
+// Its `build_id`; nothing where neither file has one, and `before` is null where the input has
+// none. `new_id` is "" where the rewrite keeps it.
 void add_build_id(Json& plan, const ElfFile& file, const std::string& new_id = "");
 
 // Says that the index (.note.reprobe) followed the notes, and warns where it could not.
@@ -64,8 +69,7 @@ int run_rewrite(const RewriteOptions& options, Command command) {
   };
   const auto result = run();
   if (result) return *result;
-  terminal.error(options.file, result.error());
-  return exit_code(result.error().code);
+  return report_failure(options, result.error(), terminal);
 }
 
 // sled --undo and guards --to restore.

@@ -53,14 +53,14 @@ enum {
   REPROBE_KIND_SLED_NOP5 = 4,  /* put there by `reprobe sled` */
   REPROBE_KIND_SLED_NOP10 = 5, /* likewise */
   REPROBE_KIND_SLED_CALL = 6,  /* kept for a runtime in the process */
-  REPROBE_KIND_SLED_SLOT = 7   /* likewise */
+  REPROBE_KIND_SLED_SLOT = 7   /* tests a slot: docs/format.md */
 };
 
 /* One note of .note.stapsdt; the entries have the order of the notes. */
 struct reprobe_index_entry {
   reprobe_index_word site;      /* the instruction that a tracer patches; never 0 */
   reprobe_index_word semaphore; /* the uint16_t that a tracer raises while it traces */
-  reprobe_index_word slot;      /* the byte that REPROBE_KIND_SLED_SLOT tests */
+  reprobe_index_word slot;      /* what REPROBE_KIND_SLED_SLOT tests */
   reprobe_index_word resume;    /* the byte behind the nop; 0 for REPROBE_KIND_OTHER */
   uint16_t kind;                /* REPROBE_KIND_* */
   uint16_t size;                /* bytes of the nop; 0 for REPROBE_KIND_OTHER */

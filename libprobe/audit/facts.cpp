@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "libprobe/code/decoder.hpp"
+#include "libprobe/code/slot_test.hpp"
 #include "libprobe/elf/limits.hpp"
 
 namespace reprobe {
@@ -307,6 +308,8 @@ void gather_facts(const ElfFile& file, ProbeFile& result) {
     probe.facts.has_bytes = !bytes.empty();
     probe.facts.nop = nop_here(bytes, file.header(), probe.facts.function);
     count_stray_nops(file, sites, probe);
+    if (probe.facts.nop.kind == NopKind::nop10 && probe.section == kSledSection)
+      probe.facts.slot = slot_tested_at(file, {probe.site.value + probe.facts.nop.size});
     if (probe.facts.nop.kind != NopKind::none || !decoder) continue;
     probe.facts.looks_patched = transfers_control(*decoder, thumb, bytes, probe);
   }

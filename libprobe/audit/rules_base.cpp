@@ -27,6 +27,11 @@ void base_missing(const ProbeFile& probes, std::size_t differ, std::vector<Findi
                     plural(static_cast<std::size_t>(misplaced), "site")));
   }
   finding.hint = "--gc-sections with lld, mold or gold drops it; reprobe fix puts it back";
+  // There is no code beside which it could stand, and tracers read the program's notes.
+  if (probes.debug_file) {
+    finding.severity = Severity::note;
+    finding.hint = "repair the program before its debug information is split off";
+  }
   out.push_back(std::move(finding));
 }
 

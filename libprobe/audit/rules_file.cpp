@@ -57,7 +57,8 @@ void build_id(const ElfFile& file, std::vector<Finding>& out) {
     finding.evidence.push_back(
         fmt::format("{}, perf wants 16 or more: {}", plural(bytes, "byte"), id));
   }
-  finding.hint = "link with -Wl,--build-id=sha1";
+  finding.hint = bytes == 0 ? "link with -Wl,--build-id=sha1, or give it one: fix --build-id=new"
+                            : "link with -Wl,--build-id=sha1";
   out.push_back(std::move(finding));
 }
 

@@ -91,11 +91,16 @@ constexpr std::array kCounterRules{
                 "the counter's segment is executable: libbpf refuses the probe (ESRCH)", no_detail,
                 "link without -N (--omagic) and without a script that merges code and data"},
     CounterRule{
-        "semaphore-relro-page", Severity::error,
-        [](const SemaphoreFacts& f) { return f.in_relro || f.mapped_before != nullptr; },
+        "semaphore-relro-page", Severity::error, [](const SemaphoreFacts& f) { return f.in_relro; },
         "the counter shares its page with what the dynamic linker makes read-only", page_detail,
-        "link with -Wl,-z,separate-loadable-segments (lld, mold; in Rust -C link-arg=...), or "
-        "reprobe guards --to site: the checks look at the site then"},
+        "link with -Wl,-z,norelro, or reprobe guards --to site: the checks look at the site then"},
+    CounterRule{
+        "semaphore-relro-page", Severity::error,
+        [](const SemaphoreFacts& f) { return f.mapped_before != nullptr; },
+        "the counter shares its page with what the dynamic linker makes read-only", page_detail,
+        "reprobe fix gives the counter's segment pages of its own; or link with "
+        "-Wl,-z,separate-loadable-segments (lld, mold; in Rust -C link-arg=...), or reprobe guards "
+        "--to site: the checks look at the site then"},
     CounterRule{"semaphore-section", Severity::error,
                 [](const SemaphoreFacts& f) { return !f.bcc_finds_it; },
                 "bcc, and bpftrace before 0.25, do not raise the counter: they look for it in the "

@@ -108,6 +108,11 @@ Callees::Callees(const ElfFile& file, const CodeRanges& ranges)
     if (section.type != SHT_DYNSYM) continue;
     const auto symbols = file.symbol_table(section);
     if (!symbols) continue;
+    for (std::uint32_t i = 1; i < symbols->size(); ++i) {
+      const Symbol symbol = symbols->at(i);
+      if (symbol.type == STT_FUNC && symbol.shndx != SHN_UNDEF)
+        exported_.emplace(symbols->name(symbol), symbol.value);
+    }
     for (const DynamicTable& table : dynamic_tables(file)) {
       if (table.kind != TableKind::rela) continue;
       for_each_relocation(file, table, [&](const DynamicRelocation& r) {
@@ -143,21 +148,25 @@ bool Callees::returns_twice(const CodeInstruction& call) const {
 
 CallEffect Callees::effect(const CodeInstruction& call) {
   if (call.kind == InstructionKind::call && call.target) return effect_at(*call.target);
+  const auto slot = call.rip_target ? slots_.find(call.rip_target->value) : slots_.end();
+  if (slot != slots_.end() && !slot->second.empty()) return external(slot->second);
   CallEffect unknown;
   unknown.read |= kStaticChain;
-  if (call.rip_target) {
-    const auto slot = slots_.find(call.rip_target->value);
-    if (slot != slots_.end()) unknown.returns = !is_one_of(kNeverReturn, slot->second);
-  }
   return unknown;
 }
 
+// Which file's function it is, is not known before the program runs. They have one prototype: a
+// register that the file's own function does not look at holds no argument that means something.
+CallEffect Callees::external(const std::string& name) {
+  CallEffect effect;
+  effect.returns = !is_one_of(kNeverReturn, name);
+  const auto own = exported_.find(name);
+  if (own != exported_.end()) effect.read &= read_function(own->second).read;
+  return effect;
+}
+
 CallEffect Callees::effect_at(VirtAddr function) {
-  if (ranges_->is_linkage(function)) {
-    CallEffect external;
-    external.returns = !is_one_of(kNeverReturn, imported(function));
-    return external;
-  }
+  if (ranges_->is_linkage(function)) return external(imported(function));
   return read_function(function);
 }
 

@@ -51,6 +51,8 @@ class Callees {
   struct Body;
 
   [[nodiscard]] std::string imported(VirtAddr function) const;
+  // Of the function that a symbol names, which may be one of another file.
+  [[nodiscard]] CallEffect external(const std::string& name);
   CallEffect read_function(VirtAddr start);
   Body read_body(VirtAddr start);
   void walk_call(const CodeInstruction& call, Body& body);
@@ -59,6 +61,7 @@ class Callees {
   const ElfFile* file_;
   const CodeRanges* ranges_;
   std::map<std::uint64_t, std::string> slots_;  // of the GOT -> the symbol that fills it
+  std::map<std::string, VirtAddr> exported_;    // functions of the file
   std::map<std::uint64_t, CallEffect> known_;   // of functions of the file
   unsigned depth_{};
   std::uint64_t budget_;  // instructions that may still be read

@@ -82,12 +82,21 @@ bool is_filler(const CodeInstruction& code) {
 
 }  // namespace
 
-std::vector<bool> FunctionFlow::dead_filler() const {
-  std::vector<bool> dead(code.size(), false);
-  for (std::size_t i = 1; complete && !holds_data && i < code.size(); ++i) {
+std::vector<bool> FunctionFlow::unreached_filler() const {
+  std::vector<bool> unreached(code.size(), false);
+  for (std::size_t i = 1; i < code.size(); ++i) {
     // A debugger, or a handler of SIGTRAP, goes on behind an int3 that somebody reached.
     const bool ends = code[i - 1].ends_block() && !is_filler(code[i - 1]);
-    dead[i] = (ends || dead[i - 1]) && is_filler(code[i]) && target(code[i].address) == 0 &&
+    unreached[i] = (ends || unreached[i - 1]) && is_filler(code[i]) && target(code[i].address) == 0;
+  }
+  return unreached;
+}
+
+std::vector<bool> FunctionFlow::dead_filler() const {
+  std::vector<bool> dead = unreached_filler();
+  for (std::size_t i = 1; i < code.size(); ++i) {
+    const bool after_dead = dead[i - 1] || !is_filler(code[i - 1]);
+    dead[i] = dead[i] && complete && !holds_data && after_dead &&
               !target_between(code[i].address, code[i].end()) &&
               !kept.why_kept(code[i].address, code[i].end());
   }

@@ -84,8 +84,10 @@ struct FunctionFlow {
   [[nodiscard]] TargetKinds target(VirtAddr address) const;
   // A target in (after, before), exclusive on both sides? O(log n).
   [[nodiscard]] bool target_between(VirtAddr after, VirtAddr before) const;
-  // By index in `code`: nops and int3 behind the end of a block that nothing reaches. None where
-  // not all targets are known, or data may stand among the code.
+  // By index in `code`: nops and int3 behind the end of a block to which no way is known.
+  [[nodiscard]] std::vector<bool> unreached_filler() const;
+  // Those of them that are nothing else: none where not all targets are known, or data may stand
+  // among the code.
   [[nodiscard]] std::vector<bool> dead_filler() const;
   // The instruction that starts there; nullptr where none does. O(log n).
   [[nodiscard]] const CodeInstruction* at(VirtAddr address) const;

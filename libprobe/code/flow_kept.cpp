@@ -64,7 +64,7 @@ class KeptFinder {
                     "code that is patched at run time");
       case CodeUseKind::distance:
         if (use.target != q_.range.start && !in_label_table(use.source))
-          named_.push_back({use.target, use.source});
+          name(use.target, use.source);
         return;
     }
   }
@@ -112,7 +112,15 @@ class KeptFinder {
     note_data(r.target);
     // Its own labels are for its own jumps.
     if (holder != nullptr && q_.jumps_to_labels && q_.is_own_code(r.source)) return;
-    named_.push_back({r.target, r.source});
+    name(r.target, r.source);
+  }
+
+  // What is no instruction's start names none, and ends no range of them.
+  void name(VirtAddr target, VirtAddr source) {
+    const std::size_t i = index_at(target);
+    const bool boundary =
+        target == q_.range.end || (i < q_.code.size() && q_.code[i].address == target);
+    if (boundary) named_.push_back({target, source});
   }
 
   static std::int64_t as_signed(const Reference& r) {
@@ -205,7 +213,8 @@ FoundKept find_kept_code(const KeptQuestion& question) { return KeptFinder(quest
 bool states_address(const CodeInstruction& code, VirtAddr address) {
   const auto value = static_cast<std::int64_t>(address.value);
   return code.opaque || code.immediate == value ||
-         (code.memory && code.memory->displacement == value) || code.rip_target == address ||
+         (code.memory && !code.memory->rip_relative && code.memory->displacement == value) ||
+         code.rip_target == address ||
          (code.encoding.map == OpcodeMap::one_byte && code.encoding.opcode >= 0xa0 &&
           code.encoding.opcode <= 0xa3);
 }

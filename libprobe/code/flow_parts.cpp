@@ -395,11 +395,18 @@ class PartFinder {
       VirtAddr end = table;
       unsigned others = 0;
       for (VirtAddr word = table; others <= kMostOthers; word.value += kPointer) {
-        others = sources.contains(word.value) ? 0 : others + 1;
+        others = sources.contains(word.value) || leads_to_part(word) ? 0 : others + 1;
         if (others == 0) end = VirtAddr{word.value + kPointer};
       }
       if (end > table) label_tables_.push_back({table, end});
     }
+  }
+
+  // Of a whole address that stands in the file: one that the loader writes may stand elsewhere.
+  [[nodiscard]] bool leads_to_part(VirtAddr word) {
+    const ByteView bytes = file_.bytes_at(word, Size{kPointer});
+    if (bytes.size() < kPointer) return false;
+    return part_of(VirtAddr{load_uint(bytes, 0, kPointer, file_.header().order)}) != nullptr;
   }
 
   void take_kept() {

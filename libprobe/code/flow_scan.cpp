@@ -41,6 +41,16 @@ bool is_pointer(ByteView bytes, std::size_t at, std::uint64_t address) {
                              [](std::byte b) { return b == std::byte{0}; });
 }
 
+// Tables of the linker with a format of their own: the addresses in symbols and relocations are
+// read as such, and what else looks like one is none.
+bool is_linkers_table(const Section& section) {
+  // SHT_GNU_HASH and the three tables of symbol versions have numbers of their own.
+  constexpr std::array<std::uint32_t, 11> kTypes{SHT_SYMTAB, SHT_STRTAB, SHT_RELA,  SHT_HASH,
+                                                 SHT_REL,    SHT_DYNSYM, SHT_RELR,  0x6ffffff6,
+                                                 0x6ffffffd, 0x6ffffffe, 0x6fffffff};
+  return std::ranges::find(kTypes, section.type) != kTypes.end();
+}
+
 std::uint32_t load32(const std::byte* at) {
   std::uint32_t value = 0;
   for (unsigned i = 0; i < 4; ++i) value |= std::to_integer<std::uint32_t>(at[i]) << (8 * i);
@@ -192,6 +202,9 @@ class Scan {
       if (!ranges_.contains(VirtAddr{value})) continue;
       const bool text = !executable && width == 4 && is_text(bytes, i);
       if (text && !is_pointer(bytes, i, address)) continue;
+      const Section* section =
+          executable ? nullptr : file_.section_containing(VirtAddr{address + i});
+      if (section != nullptr && is_linkers_table(*section)) continue;
       add(value, address + i, ReferenceKind::word);
     }
   }

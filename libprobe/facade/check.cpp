@@ -8,6 +8,7 @@
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_payload.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
+#include "libprobe/verify/moved_data.hpp"
 #include "libprobe/verify/second_opinion.hpp"
 #include "libprobe/verify/section_match.hpp"
 
@@ -39,6 +40,11 @@ ExpectedChanges expected_changes(const ElfFile& before, const ElfFile& after,
   const bool code = guards || undo || command == RewriteCommand::sled;
   ExpectedChanges expected{.sections = changed_sections(before, after),
                            .more_room = code || command == RewriteCommand::relativize};
+  if (const auto moved = put_data_back(before, after)) {
+    expected.moved_data = true;
+    expected.sections.insert(expected.sections.end(), moved->sections.begin(),
+                             moved->sections.end());
+  }
   expected.sections.insert(expected.sections.end(), proof.changed_sections.begin(),
                            proof.changed_sections.end());
   // Symbols follow what made room; each is compared.
@@ -105,7 +111,11 @@ Result<Verdicts> check(const ElfFile& whole_before, const std::filesystem::path&
     return verdicts;
   }
   const auto expected = expected_changes(before, after, compared.command, request.proof);
-  take_opinion(second_opinion(before_path, after_path, expected), request.second_opinion, verdicts);
+  // What an undo takes away is what the rewrite had added.
+  const bool undo = compared.command == RewriteCommand::undo;
+  take_opinion(undo ? second_opinion(after_path, before_path, expected)
+                    : second_opinion(before_path, after_path, expected),
+               request.second_opinion, verdicts);
   return verdicts;
 }
 

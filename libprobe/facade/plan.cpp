@@ -6,6 +6,7 @@
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/elf/header_room.hpp"
 #include "libprobe/facade/no_exceptions.hpp"
+#include "libprobe/plan/compose.hpp"
 #include "libprobe/plan/planned_source.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/select.hpp"
@@ -99,7 +100,14 @@ Result<Planned<RelativizePlan>> plan_request(const Input& input, const Relativiz
                                  std::move(warnings)};
 }
 
-// plan_undo() compares the SHA-256 of what it gives.
+Result<Plan> plan_original(const ElfFile& file) {
+  if (file.section(kUndoIndexSection) == nullptr) return plan_undo(file);
+  const auto original = undo_all(file);
+  if (!original) return tl::unexpected(original.error());
+  return plan_output(file.source(), *original, "the original's bytes");
+}
+
+// plan_undo() and undo_all() compare the SHA-256 of what they give.
 Result<Planned<Undone>> plan_request(const Input& input, const UndoRequest& request) {
   std::string_view record = kUndoSection;
   if (request.of == UndoRequest::Of::guards) {
@@ -110,7 +118,8 @@ Result<Planned<Undone>> plan_request(const Input& input, const UndoRequest& requ
     }
     record = section->name;
   }
-  auto undo = plan_undo(input.file, record);
+  // What sleds needed besides goes with them.
+  auto undo = record == kUndoSection ? plan_original(input.file) : plan_undo(input.file, record);
   if (!undo) return tl::unexpected(undo.error());
   return Planned<Undone>{
       {std::move(*undo)}, {}, Proof{.options = {.command = RewriteCommand::undo}}};

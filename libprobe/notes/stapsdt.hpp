@@ -27,6 +27,8 @@ inline constexpr std::string_view kLoadedNotes = ".stapsdt.loaded";
 // Begins the room for new code, where `reprobe sled` puts sites: a file that has it was given room
 // before.
 inline constexpr std::string_view kSledSection = ".text.reprobe";
+// Of the words of data that sleds of the kind slot test.
+inline constexpr std::string_view kSlotSection = ".reprobe.slots";
 
 // Fields of one descriptor; what encode_note() turns into bytes.
 struct NoteFields {

@@ -28,6 +28,26 @@ Result<void> clear_unclaimed(Bytes& output, std::uint64_t from) {
   return {};
 }
 
+// The section headers that the first plan changed in place, where the second one writes a table of
+// its own at the end of the file: what nobody reads any more stays as it was.
+Result<void> restore_left_headers(const ByteSource& input, const Plan& first, Bytes& output) {
+  const auto between = ElfFile::open(planned_source(input, first));
+  const auto after = ElfFile::open(borrowed_source(output));
+  if (!between || !after || between->header().shoff == after->header().shoff) return {};
+  const ElfHeader& header = between->header();
+  const auto size = checked_mul(header.shnum, header.shentsize);
+  const auto end = size ? checked_add(header.shoff.value, *size) : std::nullopt;
+  if (!end || *end > input.size()) return {};
+  for (const auto& [free, free_end] : FileRanges(*after).unclaimed(header.shoff.value)) {
+    const std::uint64_t to = std::min(free_end, *end);
+    if (free >= to) continue;
+    const auto old = input.slice(FileOffset{free}, Size{to - free}, "the old section headers");
+    if (!old) return tl::unexpected(old.error());
+    std::ranges::copy(*old, output.begin() + static_cast<std::ptrdiff_t>(free));
+  }
+  return {};
+}
+
 Bytes part(const Bytes& bytes, std::uint64_t begin, std::uint64_t end) {
   return {bytes.begin() + static_cast<std::ptrdiff_t>(begin),
           bytes.begin() + static_cast<std::ptrdiff_t>(end)};
@@ -40,6 +60,9 @@ Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& sec
   if (!output) return tl::unexpected(output.error());
   const std::uint64_t size = input.size();
   if (auto done = clear_unclaimed(*output, size); !done) return tl::unexpected(done.error());
+  if (auto done = restore_left_headers(input, first, *output); !done) {
+    return tl::unexpected(done.error());
+  }
   std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> ranges;  // start -> end, why
   for (const Plan* plan : {&first, &second}) {
     for (const Edit& edit : plan->edits()) {

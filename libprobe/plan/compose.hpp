@@ -9,7 +9,8 @@
 namespace reprobe {
 
 // A plan for `input` that gives what `second` makes of the output of `first`, an ELF file. Headers
-// and names that the first appended and the second appended anew become zeros. Errors: internal;
+// and names that the first appended and the second appended anew become zeros; headers that the
+// first changed in place and the second leaves for new ones stay as they were. Errors: internal;
 // those of ElfFile::open().
 [[nodiscard]] Result<Plan> compose(const ByteSource& input, const Plan& first, const Plan& second);
 

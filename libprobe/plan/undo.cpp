@@ -134,17 +134,10 @@ struct UndoRecord {
   ByteView digest;  // of the original
 };
 
-Result<UndoRecord> read_record(const ElfFile& file, std::string_view name) {
-  const Section* section = file.section(name);
-  if (section == nullptr) {
-    return name == kUndoSection
-               ? fail(ErrorCode::refused, "", "the file has no sleds that can be taken out",
-                      "only reprobe sled writes " + std::string(kUndoSection))
-               : fail(ErrorCode::refused, "", "the file has no section " + std::string(name));
-  }
-  const auto record = file.contents(*section);
-  if (!record) return tl::unexpected(record.error());
-  FrameCursor cursor(*record, VirtAddr{}, file.header());
+// `record` for the bytes of `source`.
+Result<UndoRecord> take_apart(ByteView record, const ByteSource& source, const ElfHeader& header,
+                              std::string_view name) {
+  FrameCursor cursor(record, VirtAddr{}, header);
   const auto take = [&](std::optional<std::uint64_t> count) -> std::optional<ByteView> {
     const ByteView rest = cursor.rest();
     if (!count || !cursor.skip(*count)) return std::nullopt;
@@ -156,7 +149,7 @@ Result<UndoRecord> read_record(const ElfFile& file, std::string_view name) {
   const auto digest = take(kDigest);
   auto count = digest ? cursor.uleb128() : std::nullopt;
   if (!size || !count) return malformed(name);
-  if (*size > file.source().size()) return changed_since();
+  if (*size > source.size()) return changed_since();
 
   Plan plan;
   std::uint64_t at = 0;
@@ -167,14 +160,27 @@ Result<UndoRecord> read_record(const ElfFile& file, std::string_view name) {
     if (!start || before->empty() || *start > *size || before->size() > *size - *start) {
       return malformed(name);
     }
-    auto done = plan.replace(file.source(), FileOffset{*start},
-                             Bytes(before->begin(), before->end()), "the original's bytes");
+    auto done = plan.replace(source, FileOffset{*start}, Bytes(before->begin(), before->end()),
+                             "the original's bytes");
     if (!done) return tl::unexpected(done.error());
     at = *start + before->size();
   }
   if (!cursor.rest().empty()) return malformed(name);
-  if (auto done = plan.cut(file.source(), Size{*size}); !done) return tl::unexpected(done.error());
+  if (auto done = plan.cut(source, Size{*size}); !done) return tl::unexpected(done.error());
   return UndoRecord{std::move(plan), *digest};
+}
+
+Result<UndoRecord> read_record(const ElfFile& file, std::string_view name) {
+  const Section* section = file.section(name);
+  if (section == nullptr) {
+    return name == kUndoSection
+               ? fail(ErrorCode::refused, "", "the file has no sleds that can be taken out",
+                      "only reprobe sled writes " + std::string(kUndoSection))
+               : fail(ErrorCode::refused, "", "the file has no section " + std::string(name));
+  }
+  const auto record = file.contents(*section);
+  if (!record) return tl::unexpected(record.error());
+  return take_apart(*record, file.source(), file.header(), name);
 }
 
 }  // namespace
@@ -185,10 +191,12 @@ Result<Plan> read_undo(const ElfFile& file, std::string_view section) {
   return std::move(record->plan);
 }
 
-Result<Plan> plan_undo(const ElfFile& file, std::string_view section) {
-  auto record = read_record(file, section);
+namespace {
+
+// What the record gives, where that has the SHA-256 that it states.
+Result<Plan> checked(Result<UndoRecord> record, const ByteSource& source) {
   if (!record) return tl::unexpected(record.error());
-  const auto original = apply(record->plan, file.source());
+  const auto original = apply(record->plan, source);
   if (!original) return tl::unexpected(original.error());
   const auto actual = sha256(*original);
   if (!actual) return tl::unexpected(actual.error());
@@ -197,6 +205,27 @@ Result<Plan> plan_undo(const ElfFile& file, std::string_view section) {
     return changed_since();
   }
   return std::move(record->plan);
+}
+
+}  // namespace
+
+Result<Plan> plan_undo(const ElfFile& file, std::string_view section) {
+  return checked(read_record(file, section), file.source());
+}
+
+Result<Bytes> undo_all(const ElfFile& file) {
+  const auto plan = plan_undo(file);
+  if (!plan) return tl::unexpected(plan.error());
+  auto bytes = apply(*plan, file.source());
+  const Section* indexed = file.section(kUndoIndexSection);
+  if (!bytes || indexed == nullptr) return bytes;
+  const auto record = file.contents(*indexed);
+  if (!record) return tl::unexpected(record.error());
+  const auto source = borrowed_source(*bytes);
+  const auto before =
+      checked(take_apart(*record, *source, file.header(), kUndoIndexSection), *source);
+  if (!before) return tl::unexpected(before.error());
+  return apply(*before, *source);
 }
 
 }  // namespace reprobe

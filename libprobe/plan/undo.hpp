@@ -18,6 +18,9 @@ namespace reprobe {
 inline constexpr std::string_view kUndoSection = ".reprobe.undo";
 inline constexpr std::string_view kGuardsAtSite = ".reprobe.undo.site";
 inline constexpr std::string_view kGuardsOn = ".reprobe.undo.on";
+// Of sleds that need the index, in a file that had none: for what the first record gives, the file
+// with its index.
+inline constexpr std::string_view kUndoIndexSection = ".reprobe.undo.index";
 // A stub's symbol is called as its function, with this behind.
 inline constexpr std::string_view kStubSuffix = ".sled";
 
@@ -35,5 +38,8 @@ inline constexpr std::string_view kStubSuffix = ".sled";
 // What gives the original back. Errors: refused (the file has no record, or its bytes are no longer
 // those that the record was made with), malformed (the record contradicts itself).
 [[nodiscard]] Result<Plan> plan_undo(const ElfFile& file, std::string_view section = kUndoSection);
+
+// What the file was before it got its sleds, and the index that they needed. Errors: as plan_undo().
+[[nodiscard]] Result<Bytes> undo_all(const ElfFile& file);
 
 }  // namespace reprobe

@@ -41,6 +41,7 @@ const char* to_string(NopKind kind) {
 
 std::string site_kind(const Probe& probe) {
   if (!probe.legacy.empty()) return "legacy";
+  if (probe.facts.slot) return "sled-slot";
   const std::string kind = to_string(probe.facts.nop.kind);
   return probe.section == kSledSection ? "sled-" + kind : kind;
 }

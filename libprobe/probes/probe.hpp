@@ -44,6 +44,7 @@ struct SiteFacts {
   Place place{Place::outside};
   bool has_bytes{};  // the file holds the bytes at the site
   Nop nop;
+  std::optional<VirtAddr> slot;  // of a sled: the word of data that it tests
   // It would be a site with a shift that is possible but not proven.
   bool site_if_shifted{};
   // No site as it is, but one where the note's location says, without the base: .stapsdt.base or
@@ -107,7 +108,7 @@ struct ProbeFile {
 [[nodiscard]] const char* to_string(Verdict verdict);
 [[nodiscard]] const char* to_string(NopKind kind);
 // The `kind` of list --json: "nop", "nop5", "nop10", "other"; "sled-" before it where `reprobe
-// sled` put the site; "legacy" of a record.
+// sled` put the site, "sled-slot" where it tests a slot; "legacy" of a record.
 [[nodiscard]] std::string site_kind(const Probe& probe);
 
 }  // namespace reprobe

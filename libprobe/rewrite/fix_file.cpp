@@ -15,6 +15,7 @@
 #include "libprobe/plan/planned_source.hpp"
 #include "libprobe/probes/select.hpp"
 #include "libprobe/rewrite/build_id.hpp"
+#include "libprobe/rewrite/counter_page.hpp"
 #include "libprobe/rewrite/from_debug.hpp"
 #include "libprobe/rewrite/index/from_index.hpp"
 #include "libprobe/rewrite/legacy/upgrade.hpp"
@@ -60,13 +61,27 @@ void refuse_the_rest(FixPlan& fix, const ElfFile& file, const ProbeFile& probes,
 }
 
 // Probes behind such a counter never fire, whatever their notes say.
-void refuse_dead_counters(FixPlan& fix, const ElfFile& file, const ProbeFile& probes) {
-  for (const Finding& finding : counters_beyond_repair(file, probes)) {
+Result<void> refuse_dead_counters(FixPlan& fix, const ElfFile& file) {
+  const auto after = ElfFile::open(planned_source(file.source(), fix.plan));
+  if (!after) return tl::unexpected(after.error());
+  for (const Finding& finding : counters_beyond_repair(*after, read_probes(*after))) {
     const std::optional<VirtAddr> site =
         finding.site ? std::optional(VirtAddr{*finding.site}) : std::nullopt;
     fix.refused.push_back({finding.provider, finding.name, site, std::string(kProbesSection),
                            fmt::format("{}: {}; {}", finding.rule, finding.message, finding.hint)});
   }
+  return {};
+}
+
+// Not where some probes or repairs are chosen that are not about counters.
+Result<void> repair_counters(FixPlan& fix, const ElfFile& file, const FixRequest& request,
+                             const RepairChoice& choice) {
+  if (!request.patterns.empty()) return {};
+  if (choice.wants(repair::semaphore_relro_page)) {
+    if (auto done = give_counters_pages(fix, file); !done) return done;
+  }
+  const bool asked = request.only.empty() && request.from_debug == nullptr;
+  return asked ? refuse_dead_counters(fix, file) : Result<void>{};
 }
 
 // What gives the notes back in full: a repair of each kind returns the probes with its plan.
@@ -157,7 +172,11 @@ Result<FixedFile> plan_fix_file(const ElfFile& file, const FixRequest& request) 
   // not asked.
   if (fixed->from == NotesFrom::file && request.patterns.empty()) {
     refuse_the_rest(fix, file, fixed->probes, *choice);
-    if (request.only.empty()) refuse_dead_counters(fix, file, fixed->probes);
+  }
+
+  // Counters on pages that are mapped twice get pages of their own; what stays dead is said.
+  if (auto done = repair_counters(fix, file, request, *choice); !done) {
+    return tl::unexpected(done.error());
   }
 
   // The index says again what the notes say.
@@ -171,7 +190,7 @@ Result<FixedFile> plan_fix_file(const ElfFile& file, const FixRequest& request) 
     if (auto renewed = renew_build_id(fix.plan, file); !renewed) {
       return tl::unexpected(renewed.error());
     }
-    fix.changed_sections.emplace_back(".note.gnu.build-id");
+    fix.changed_sections.emplace_back(kBuildIdSection);
     fixed->new_build_id = id_after(file, fix.plan);
   }
   return fixed;

@@ -34,6 +34,8 @@ constexpr std::array kRules = {
     RepairRule{repair::semaphore_dangling, "corrects a counter's address that points nowhere"},
     RepairRule{repair::semaphore_undefined, "fills in a counter that the symbols name"},
     RepairRule{repair::semaphore_conflict, "gives the notes of one probe one counter"},
+    RepairRule{repair::semaphore_relro_page,
+               "gives the counters' segment pages of the file that nothing else maps"},
     RepairRule{repair::arguments, "respells arguments, with --respell"},
     RepairRule{repair::legacy_record, "writes notes for the records of SystemTap up to 1.3"},
 };

@@ -23,6 +23,7 @@ inline constexpr std::string_view semaphore_section = "semaphore-section";
 inline constexpr std::string_view semaphore_dangling = "semaphore-dangling";
 inline constexpr std::string_view semaphore_undefined = "semaphore-undefined";
 inline constexpr std::string_view semaphore_conflict = "semaphore-conflict";
+inline constexpr std::string_view semaphore_relro_page = "semaphore-relro-page";
 inline constexpr std::string_view arguments = "arguments";
 inline constexpr std::string_view legacy_record = "legacy-record";
 }  // namespace repair

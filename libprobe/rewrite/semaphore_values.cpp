@@ -45,7 +45,12 @@ std::vector<SemaphoreValue> wanted_semaphores(const ElfFile& file, const ProbeFi
     for (const Probe& probe : probes.probes) values.push_back({probe.semaphore, "", false});
     return values;
   }
-  for (const SemaphoreFacts& fact : facts) values.push_back(value_for(file, fact, choice));
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    // Of a probe that no byte of the file belongs to (a file without segments) nothing is known.
+    const bool known = probes.probes[i].verdict != Verdict::unknown;
+    values.push_back(known ? value_for(file, facts[i], choice)
+                           : SemaphoreValue{facts[i].address, "", false});
+  }
 
   // The notes of one probe must name one counter (bcc takes the first note's, the kernel refuses a
   // second at one instruction): the one that its symbol names.

@@ -9,7 +9,7 @@
 namespace reprobe {
 namespace {
 
-constexpr Size kCodeAlign{16}, kFrameAlign{4}, kWord{8};
+constexpr Size kCodeAlign{16}, kPageAlign{4096}, kFrameAlign{4}, kWord{8};
 constexpr std::uint64_t kTableAlign = 8;
 // A stub's row may begin further behind the one before than in the draft, which takes a longer
 // form, and stubs that have other neighbours may not share an FDE: its head is 16 to 20 bytes long.
@@ -41,27 +41,40 @@ class StubPlacer {
     if (!draft) return tl::unexpected(draft.error());
     const auto sizes = unwind_.sizes(draft->unwind);
     if (!sizes) return tl::unexpected(sizes.error());
-    const Size wanted{request.most.value + sizes->eh_frame.value + sizes->eh_frame_hdr.value +
-                      3 * kTableAlign + kMostOfGaps * draft->unwind.size()};
-    const auto room = find_room(
-        file_, {.size = wanted, .align = kCodeAlign, .distance = distance_of_base(file_)});
+    const Size wanted{request.slots.value + request.most.value + sizes->eh_frame.value +
+                      sizes->eh_frame_hdr.value + 3 * kTableAlign +
+                      kMostOfGaps * draft->unwind.size()};
+    const auto room = find_room(file_, {.size = wanted,
+                                        .align = request.slots.value == 0 ? kCodeAlign : kPageAlign,
+                                        .distance = distance_of_base(file_)});
     if (!room) return tl::unexpected(room.error());
-    const auto stubs = request.at(room->address);
+    const VirtAddr code{room->address.value + request.slots.value};
+    const auto stubs = request.at(code);
     if (!stubs) return tl::unexpected(stubs.error());
     // In the draft they stood at other distances.
     const auto exact = unwind_.sizes(stubs->unwind);
     if (!exact) return tl::unexpected(exact.error());
-    if (auto done = fill(*room, *stubs, *exact); !done) return tl::unexpected(done.error());
+    if (auto done = fill(*room, request.slots, *stubs, *exact); !done)
+      return tl::unexpected(done.error());
     if (auto done = write_debug_frame(); !done) return tl::unexpected(done.error());
-    return *room;
+    Room result = *room;
+    result.address = code;
+    result.offset.value += request.slots.value;
+    return result;
   }
 
  private:
-  Result<void> fill(const Room& room, const StubCode& stubs, const UnwindSizes& sizes) {
+  Result<void> fill(const Room& room, Size slots, const StubCode& stubs, const UnwindSizes& sizes) {
     RoomContents contents;
-    contents.bytes = stubs.code;
-    std::vector<Section> sections{progbits(kSledSection, SHF_ALLOC | SHF_EXECINSTR, room.address,
-                                           Size{stubs.code.size()}, kCodeAlign)};
+    std::vector<Section> sections;
+    if (slots.value != 0) {
+      contents.bytes.resize(static_cast<std::size_t>(slots.value));
+      sections.push_back(progbits(kSlotSection, SHF_ALLOC, room.address, slots, kPageAlign));
+    }
+    append(contents.bytes, stubs.code);
+    sections.push_back(progbits(kSledSection, SHF_ALLOC | SHF_EXECINSTR,
+                                VirtAddr{room.address.value + slots.value}, Size{stubs.code.size()},
+                                kCodeAlign));
     while ((room.address.value + contents.bytes.size()) % kTableAlign != 0)
       contents.bytes.push_back(kTrap);
     UnwindPlaces places;

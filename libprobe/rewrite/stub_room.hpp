@@ -23,10 +23,10 @@ struct StubRequest {
   std::function<Result<StubCode>(VirtAddr)> at;
   VirtAddr draft;  // any address near the code
   Size most;       // an upper bound of StubCode::code, not 0
+  Size slots{};    // bytes of zeros before the code, in whole pages of their own
 };
 
-// Plans all of it; the plan has appended nothing yet. Gives the room, in which the code comes
-// first. Errors: refused (no room, unwind tables that cannot be written, a compressed
+// Plans all of it; the plan has appended nothing yet. Gives the room from the code on. Errors: refused (no room, unwind tables that cannot be written, a compressed
 // .debug_frame), internal.
 [[nodiscard]] Result<Room> place_stubs(Plan& plan, SectionTable& headers, const ElfFile& file,
                                        UnwindWriter& unwind, const StubRequest& request);

@@ -19,9 +19,9 @@ namespace reprobe {
 
 // Compares the section header tables field by field: only the sections of the notes, .stapsdt.base
 // and the places of sections that are not loaded may change, and only the sections that a repair
-// adds may be new.
+// adds may be new; with `new_build_id`, one for the build-id of a file that had none, too.
 void compare_sections(const ElfFile& before, const ElfFile& after, const SectionMatch& match,
-                      std::vector<Finding>& out);
+                      bool new_build_id, std::vector<Finding>& out);
 
 // The symbols of sections that moved follow them, and no others.
 void compare_symbols(const ElfFile& before, const ElfFile& after, const SectionMatch& match,

@@ -32,7 +32,7 @@ bool has_same(const ElfFile& before, const IndexPlace& place, ByteView now) {
 bool says_the_nop(const IndexEntry& entry, const Probe& probe) {
   constexpr std::array<const char*, 8> kNames{"other",     "nop",        "nop5",      "nop10",
                                               "sled-nop5", "sled-nop10", "sled-call", "sled-slot"};
-  if (entry.slot.value != 0) return false;
+  if (entry.slot != probe.facts.slot.value_or(VirtAddr{})) return false;
   const std::string kind = site_kind(probe);
   if (entry.kind == SiteKind::other) {
     return (kind == "other" || kind == "sled-other") && entry.size == 0 && entry.resume.value == 0;

@@ -29,11 +29,13 @@ struct NewSection {
   std::uint64_t flags;
   std::uint64_t align;
 };
-constexpr std::array<NewSection, 7> kNewSections{{
+constexpr std::array<NewSection, 9> kNewSections{{
+    {kSlotSection, SHF_ALLOC, 4096},
     {kSledSection, SHF_ALLOC | SHF_EXECINSTR, 16},
     {".eh_frame.reprobe", SHF_ALLOC, 4},
     {".eh_frame_hdr.reprobe", SHF_ALLOC, 4},
     {kDebugFrame, 0, 8},
+    {kUndoIndexSection, 0, 1},
     {kUndoSection, 0, 1},
     {kGuardsAtSite, 0, 1},
     {kGuardsOn, 0, 1},
@@ -95,7 +97,8 @@ class SectionComparer {
                       (old.flags == now.flags || (base && now.flags == (old.flags | SHF_ALLOC)));
     if (!same) return report(old, "another type, name, link or flags");
     if (old.addr == now.addr && old.offset == now.offset && old.size == now.size) return;
-    if (base) {
+    const bool same_place = old.addr == now.addr && old.offset == now.offset;
+    if (base && !same_place) {
       if (now.size.value != 0 || !is_loaded_where_it_says(now))
         report(old, "the base is misplaced");
     } else if (old.allocated()) {
@@ -184,7 +187,7 @@ class SectionComparer {
   const ElfFile& after_;
   std::vector<Finding>& out_;
   std::set<std::uint32_t> strings_;  // of symbol tables
-  std::array<NewSection, 7>::const_iterator next_new_{kNewSections.begin()};
+  decltype(kNewSections)::const_iterator next_new_{kNewSections.begin()};
   std::size_t moved_{};
 };
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <span>
 
+#include "libprobe/verify/slot_reading.hpp"
+
 namespace reprobe {
 namespace {
 
@@ -33,7 +35,9 @@ bool CodeWalker::settle(bool guards, const std::function<bool(VirtAddr)>& arrive
     if (const auto site = site_at_(at_)) {
       sites_.push_back(*site);
       lowers_.emplace_back(*site, lower_ + (lowered_ ? kGuard : 0));
+      sled_of_ = *site;
     }
+    if (guards && passes_slot()) continue;
     code_ = read_x86(file_, at_);
     lost_ = !code_;
     if (lost_) return false;
@@ -45,6 +49,7 @@ bool CodeWalker::settle(bool guards, const std::function<bool(VirtAddr)>& arrive
     if (nops_ == 0) return false;
     --nops_;
     at_ = jumps ? *code_->target : code_->end();
+    if (jumps) sled_of_.reset();
   }
   return false;
 }
@@ -59,6 +64,22 @@ std::vector<VirtAddr> CodeWalker::passed_for_ever(std::size_t count) const {
 
 bool CodeWalker::is_guard_like() const {
   return equals(bytes(), kLower) || equals(bytes(), kRaise);
+}
+
+// Behind the nops of a sled: what it tests, and what it calls, has no effect on the program.
+bool CodeWalker::passes_slot() {
+  if (!sled_of_ || lowered_ || nops_ == 0) return false;
+  const auto test = read_slot_test(file_, at_);
+  if (!test) return false;
+  --nops_;
+  for (const SlotStep& step : test->steps) {
+    visited_.push_back(step.begin);
+    executed_.push_back({step.begin, step.end, lower_ + step.lower});
+  }
+  slots_.push_back({*sled_of_, test->slot, test->keeps_flags});
+  at_ = test->next;
+  sled_of_.reset();
+  return true;
 }
 
 // Lower, nops, raise: in this order.

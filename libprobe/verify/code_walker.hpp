@@ -28,6 +28,13 @@ struct Executed {
   bool nop{};
 };
 
+// A slot that the sled of a site tests.
+struct PassedSlot {
+  VirtAddr site;
+  VirtAddr slot;
+  bool keeps_flags{};  // the test leaves them as they were
+};
+
 // The sites (or their sleds) that it passes are kept.
 class CodeWalker {
  public:
@@ -44,6 +51,7 @@ class CodeWalker {
   void next() { skip(code_->size); }
   void skip(Size size) {
     at_.value += size.value;
+    sled_of_.reset();
     ++steps_;
   }
 
@@ -70,9 +78,11 @@ class CodeWalker {
   [[nodiscard]] const std::vector<std::pair<VirtAddr, std::int64_t>>& lowers() const {
     return lowers_;
   }
+  [[nodiscard]] const std::vector<PassedSlot>& slots() const { return slots_; }
 
  private:
   bool is_guard();
+  bool passes_slot();
 
   const ElfFile& file_;
   const SledOf& site_at_;
@@ -80,6 +90,8 @@ class CodeWalker {
   VirtAddr at_;
   std::int64_t lower_;
   std::vector<std::pair<VirtAddr, std::int64_t>> lowers_;
+  std::vector<PassedSlot> slots_;
+  std::optional<VirtAddr> sled_of_;  // the site whose sled's nops are being passed
   std::optional<X86Reading> code_;
   bool lowered_{};
   bool lost_{};

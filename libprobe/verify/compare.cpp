@@ -26,6 +26,7 @@
 #include "libprobe/verify/compare_upgrade.hpp"
 #include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/leftovers.hpp"
+#include "libprobe/verify/moved_data.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -245,7 +246,7 @@ std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
   std::vector<Finding> out;
   const SectionMatch match = match_sections(before, after);
   compare_bytes(before, after, match, options, out);
-  compare_sections(before, after, match, out);
+  compare_sections(before, after, match, options.allow_new_build_id, out);
   compare_symbols(before, after, match, out);
   const ProbeFile now = read_probes(after);
   // Notes that stood in a section of another name stand in .note.stapsdt now.
@@ -367,6 +368,12 @@ std::string_view to_string(RewriteCommand command) {
 Comparison compare_as(const ElfFile& before, const ElfFile& after, const CompareOptions& options) {
   // Every command may find nothing to do.
   if (same_files(before, after)) return {options.command.value_or(RewriteCommand::fix), {}};
+  if (options.command.value_or(RewriteCommand::fix) == RewriteCommand::fix) {
+    if (const auto moved = put_data_back(before, after)) {
+      if (!moved->put_back) return {RewriteCommand::fix, moved->findings};
+      return {RewriteCommand::fix, compare_fix(before, *moved->put_back, options)};
+    }
+  }
   if (options.command) {
     return {*options.command, compare_command(before, after, *options.command, options)};
   }

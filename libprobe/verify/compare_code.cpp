@@ -296,6 +296,7 @@ class FunctionComparer {
 
   void keep_lowers(const CodeWalker& walker) {
     for (const auto& [site, lower] : walker.lowers()) result_.lower[site.value] = lower;
+    std::ranges::copy(walker.slots(), std::back_inserter(result_.slots));
   }
 
   void keep_step(CodeWalker& old, CodeWalker& now) {

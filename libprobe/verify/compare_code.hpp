@@ -46,6 +46,7 @@ struct ComparedCode {
   std::vector<StandsFor> stands;  // the same, step by step
   // Site -> bytes by which the stack pointer is lower at its sled than at the site.
   std::map<std::uint64_t, std::int64_t> lower;
+  std::vector<PassedSlot> slots;  // a site as often as it is passed
 };
 
 // Compares the function of `flow`, which was read from `before`, with what the result has there.

@@ -64,18 +64,28 @@ void ImageComparer::allow_headers() {
   }
   // The gap behind the code is zeros in the original, and its segment covers it now.
   for (const Range& grown : grown_ranges(before_, after_, out_)) allowed_.push_back(grown);
+  std::uint64_t budget = before_.source().size();  // tables may overlap in a hostile file
+  bool room = false, left = false;
   for (const Section& section : before_.sections()) {
     const Section* moved = after_.section_at(section.index);
+    const bool known = section.size.value <= budget;
     const bool gone = moved != nullptr && moved->offset != section.offset;
     // What stood behind the program headers may have made room for one more.
-    const bool made_room = gone && section.allocated() && !section.executable() &&
+    const bool made_room = known && gone && section.allocated() && !section.executable() &&
                            section.type != SHT_NOBITS && same_contents(section, *moved);
     // compare_stub_symbols() looks at a table that moved.
-    const bool symbols = section.type == SHT_SYMTAB && moved != nullptr &&
+    const bool symbols = known && section.type == SHT_SYMTAB && moved != nullptr &&
                          (gone || same_symbols(before_, after_, section));
+    if (known && section.type == SHT_SYMTAB) budget -= section.size.value;
+    room = room || made_room;
+    left = left || (known && section.type == SHT_SYMTAB && !symbols &&
+                    before_.symbol_table(section).has_value());
     if (made_room || symbols) {
       allowed_.push_back({section.offset.value, section.offset.value + section.size.value});
     }
+  }
+  if (room && left) {
+    out_.push_back(verify_finding("verify-section", "symbols do not follow what has moved"));
   }
 }
 

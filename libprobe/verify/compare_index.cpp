@@ -163,9 +163,12 @@ class IndexComparer {
   void allow_symbols_of(const Section& moved) {
     const std::uint64_t by = after_.section_at(moved.index)->addr.value - moved.addr.value;
     const unsigned word = before_.header().word();
+    std::uint64_t budget = before_.source().size();  // tables may overlap in a hostile file
     for (const Section& section : before_.sections()) {
+      if (section.type != SHT_SYMTAB || section.size.value > budget) continue;
+      budget -= section.size.value;
       const auto old = before_.symbol_table(section);
-      if (section.type != SHT_SYMTAB || !old) continue;
+      if (!old) continue;
       const auto now = after_.symbol_table(*after_.section_at(section.index));
       if (!now || now->size() != old->size()) continue;
       for (std::uint32_t i = 0; i < old->size(); ++i) {

@@ -35,7 +35,8 @@ std::string padded(std::string bytes) {
 // What a repair may copy: the notes of the input, each with its padding.
 class Copies {
  public:
-  Copies(const ElfFile& file, const ProbeFile& probes) : order_(file.header().order) {
+  Copies(const ElfFile& file, const ProbeFile& probes)
+      : order_(file.header().order), old_base_(probes.base.value_or(VirtAddr{})) {
     for (const Note& note : probes.scan.notes) add(note);
     for (const ForeignNote& note : probes.scan.foreign) add(note);
     for (const ForeignNote& note : scan_foreign_section(file).foreign) add(note);
@@ -47,11 +48,18 @@ class Copies {
 
   [[nodiscard]] bool has(ByteView bytes) const { return bytes_.contains(as_text(bytes)); }
 
+  // As it was. Where .stapsdt.base is new or moves each note states it: with another one a tracer
+  // finds another site.
+  [[nodiscard]] bool has(const Note& note, VirtAddr base) const {
+    return has(note.bytes) && (note.base == base || old_base_ == base);
+  }
+
   // Written anew it says the file's addresses; where that is not asked for, what it said.
   [[nodiscard]] bool may_say(const Probe& probe, VirtAddr base) const {
     const Note& note = probe.note;
-    const bool place = (note.location == probe.site && note.base == base) ||
-                       places_.contains({note.location, note.base});
+    const bool place =
+        (note.base == base && note.location == probe.site) ||
+        ((note.base == base || old_base_ == base) && places_.contains({note.location, note.base}));
     return place && (note.semaphore == probe.semaphore || counters_.contains(note.semaphore));
   }
 
@@ -70,6 +78,7 @@ class Copies {
   }
 
   std::endian order_;
+  VirtAddr old_base_;
   std::set<std::string, std::less<>> bytes_;
   std::set<std::pair<VirtAddr, VirtAddr>> places_;  // location, base
   std::set<VirtAddr> counters_;
@@ -271,7 +280,7 @@ void compare_note_bytes(const ElfFile& before, const ProbeFile& old, const ElfFi
   std::map<std::uint32_t, Parts> sections;
   for (const Probe& probe : now.probes) {
     const Note& note = probe.note;
-    const bool right = copies.has(note.bytes) || (note.canonical && copies.may_say(probe, base));
+    const bool right = copies.has(note, base) || (note.canonical && copies.may_say(probe, base));
     sections[note.section][note.offset] = {note.size, right};
   }
   const auto add_foreign = [&](const NoteScan& scan) {

@@ -9,6 +9,7 @@
 
 #include "libprobe/elf/dynamic_tables.hpp"
 #include "libprobe/elf/same_bytes.hpp"
+#include "libprobe/verify/packed_relocations.hpp"
 #include "libprobe/verify/process_image.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
@@ -250,17 +251,21 @@ class ProcessComparer {
   void compare_relocated(const ProcessImage& image) {
     if (claims_.bytes.empty()) return;
     const unsigned word = before_.header().word();
+    const auto check = [&](VirtAddr place) {
+      const MappedPiece* piece = full_ ? nullptr : image.at(place.value);
+      if (piece == nullptr || !piece->offset) return;
+      const std::uint64_t offset = *piece->offset_at(place.value);
+      const auto claim = std::ranges::upper_bound(claims_.bytes, offset, {}, &Range::end);
+      if (claim == claims_.bytes.end() || claim->begin >= offset + word) return;
+      differs("verify-relocation",
+              fmt::format("the dynamic linker writes at {:#x}, which is another now", place.value));
+    };
     for (const DynamicTable& table : dynamic_tables(before_)) {
-      for_each_relocation(before_, table, [&](const DynamicRelocation& entry) {
-        const MappedPiece* piece = full_ ? nullptr : image.at(entry.place.value);
-        if (piece == nullptr || !piece->offset) return;
-        const std::uint64_t offset = *piece->offset_at(entry.place.value);
-        const auto claim = std::ranges::upper_bound(claims_.bytes, offset, {}, &Range::end);
-        if (claim == claims_.bytes.end() || claim->begin >= offset + word) return;
-        differs("verify-relocation",
-                fmt::format("the dynamic linker writes at {:#x}, which is another now",
-                            entry.place.value));
-      });
+      for_each_relocation(before_, table,
+                          [&](const DynamicRelocation& entry) { check(entry.place); });
+    }
+    if (!each_packed_place(before_, check)) {
+      differs("verify-relocation", "the packed relocations cannot be read");
     }
   }
 

@@ -9,12 +9,15 @@
 
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/code/flow.hpp"
+#include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/notes/index.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
+#include "libprobe/verify/compare_index.hpp"
+#include "libprobe/verify/compare_slots.hpp"
 #include "libprobe/verify/compare_stub_code.hpp"
 #include "libprobe/verify/compare_stub_rows.hpp"
 #include "libprobe/verify/compare_stub_symbols.hpp"
@@ -43,6 +46,7 @@ class SledComparer {
       compare_unexecuted(before_, after_, proven_, stands_, out_);
       compare_passed_nops(before_, after_, sleds_, stands_, out_);
       compare_stub_rows(before_, after_, stands_, out_);
+      compare_slots(after_, slots_, site_of_sled_, out_);
     }
     image_.compare_segments();
     image_.compare_unwind();
@@ -132,7 +136,19 @@ class SledComparer {
         proven_.emplace_back(begin, end);
       }
       keep_passed(compared.passed, flow->function.name);
+      keep_slots(compared.slots, *flow);
     }
+  }
+
+  void keep_slots(const std::vector<PassedSlot>& slots, const FunctionFlow& flow) {
+    if (slots.empty()) return;
+    if (!ranges_) ranges_ = CodeRanges::open(before_);
+    if (!ranges_) {
+      out_.push_back(verify_finding("verify-code", "the code around the slots cannot be read"));
+      return;
+    }
+    compare_slot_flags(before_, *ranges_, flow, slots, out_);
+    slots_.insert(slots_.end(), slots.begin(), slots.end());
   }
 
   void keep_passed(const std::vector<VirtAddr>& passed, const std::string& function) {
@@ -171,6 +187,8 @@ class SledComparer {
   PassedInStubs passed_;
   ProvenCode proven_;
   std::vector<StandsFor> stands_;
+  std::vector<PassedSlot> slots_;
+  std::optional<CodeRanges> ranges_;
   std::vector<Finding> out_;
   ImageComparer image_{before_, after_, out_};
 };
@@ -179,7 +197,36 @@ class SledComparer {
 
 bool has_sleds(const ElfFile& file) { return file.section(kUndoSection) != nullptr; }
 
+namespace {
+
+// The file had no index, and the sleds need one. In between it was a file with an index and no
+// sleds, which the result's record gives: what makes that of the original is an index, and what
+// makes the result of that is sleds. What the record says proves itself: both steps are compared.
+std::vector<Finding> compare_with_index(const ElfFile& before, const ElfFile& after) {
+  const auto refuse = [](std::string why) {
+    return std::vector{verify_finding("verify-undo", std::move(why))};
+  };
+  const auto plan = plan_undo(after);
+  auto bytes = plan ? apply(*plan, after.source()) : tl::unexpected(plan.error());
+  if (!bytes) return refuse("the record does not give the file with its index back");
+  const auto indexed = ElfFile::open(memory_source(std::move(*bytes)));
+  const auto original = undo_all(after);
+  const auto old =
+      before.source().slice(FileOffset{0}, Size{before.source().size()}, "the original");
+  if (!indexed || !original || !old || !std::ranges::equal(*original, *old)) {
+    return refuse("the record of the index does not give the original back");
+  }
+  std::vector<Finding> out = compare_index(before, *indexed);
+  std::ranges::move(SledComparer(*indexed, after).run(), std::back_inserter(out));
+  return out;
+}
+
+}  // namespace
+
 std::vector<Finding> compare_sleds(const ElfFile& before, const ElfFile& after) {
+  if (after.section(kUndoIndexSection) != nullptr && before.section(kUndoIndexSection) == nullptr &&
+      !find_index(before))
+    return compare_with_index(before, after);
   return SledComparer(before, after).run();
 }
 

@@ -102,7 +102,12 @@ void compare_unexecuted(const ElfFile& before, const ElfFile& after, const Prove
   if (stubs == nullptr || before.section(kSledSection) != nullptr) return;
   const auto bytes = after.contents(*stubs);
   const auto end = checked_add(stubs->addr.value, stubs->size.value);
-  if (!bytes || !end) return report(stubs->addr.value, "cannot be read");
+  if (!bytes || !end || bytes->size() != stubs->size.value) {
+    return report(stubs->addr.value, "cannot be read");
+  }
+  if (std::ranges::find(passed, *end, &Range::end) == passed.end()) {
+    return report(*end, "in the stubs is not where the last of them ends");
+  }
   const auto is_filler = [&](std::uint64_t at) {
     return (*bytes)[static_cast<std::size_t>(at - stubs->addr.value)] == kTrap;
   };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "libprobe/code/unwind_rows.hpp"
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
+#include "libprobe/verify/debug_stub_frames.hpp"
 #include "libprobe/verify/frame_lookup.hpp"
 #include "libprobe/verify/stub_frame_bytes.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -28,30 +30,56 @@ struct StubCode {
 class StubRowComparer {
  public:
   StubRowComparer(const ElfFile& before, const ElfFile& after, const Section& stubs,
-                  const UnwindIndex& old, const UnwindIndex& now, std::vector<Finding>& out)
+                  const UnwindIndex& old, const UnwindIndex& now, std::span<const StandsFor> stands,
+                  std::vector<Finding>& out)
       : before_(before),
         after_(after),
         stubs_(stubs),
         old_(old),
         now_(now),
+        stands_(stands),
         old_frames_(before, old.entries),
         new_frames_(after, now.entries),
-        out_(out) {}
+        out_(out) {
+    collect();
+  }
 
-  void run(std::span<const StandsFor> stands) {
-    collect(stands);
-    compare_ways(stands);
+  // As unwinders find it at run time.
+  void compare_loaded() {
+    compare_ways();
+    compare_rows([this](VirtAddr at) { return new_frames_.find(at); });
+    compare_entries();
+  }
+
+  // As debuggers find it.
+  void compare_debug(const DebugStubFrames& frames) {
+    compare_rows([&](VirtAddr at) { return frames.find(at); });
+    std::uint64_t last = 0;
+    for (const FoundFrame& frame : frames.all()) {
+      const std::uint64_t begin = frame.fde.start.value, end = begin + frame.fde.size.value;
+      const auto code = std::ranges::upper_bound(ranges_, begin, {}, &Range::end);
+      if (begin < last || end <= begin || code == ranges_.end() || code->begin > begin ||
+          code->end < end) {
+        return differs(frame.fde.start,
+                       "its record in .debug_frame covers other code than a stub's");
+      }
+      last = end;
+    }
+  }
+
+ private:
+  using Find = std::function<const FoundFrame*(VirtAddr)>;
+
+  void compare_rows(const Find& find) {
     for (auto it = code_.begin(); it != code_.end();) {
       const auto next = std::ranges::upper_bound(it, code_.end(), it->code.begin, {}, begin_of);
-      const auto proven = [this](const StubCode& code) { return same_rows(code); };
+      const auto proven = [&](const StubCode& code) { return same_rows(code, find); };
       if (std::none_of(it, next, proven))
         return differs(it->code.begin, "a stub has another row than what it stands for");
       it = next;
     }
-    compare_entries();
   }
 
- private:
   static VirtAddr begin_of(const StubCode& code) { return code.code.begin; }
 
   void differs(VirtAddr at, std::string_view why) {
@@ -65,8 +93,8 @@ class StubRowComparer {
     return in_range(at.value, stubs_.addr.value, stubs_.size.value);
   }
 
-  void collect(std::span<const StandsFor> stands) {
-    for (const StandsFor& step : stands) {
+  void collect() {
+    for (const StandsFor& step : stands_) {
       for (const Executed& code : step.now) {
         if (in_stubs(code.begin)) code_.push_back({code, &step});
       }
@@ -81,9 +109,9 @@ class StubRowComparer {
 
   // What leads to the stubs from the original's code, a jump in filler among it: its row is that of
   // the place that execution comes from, wherever the way goes.
-  void compare_ways(std::span<const StandsFor> stands) {
+  void compare_ways() {
     std::map<VirtAddr, bool> proven;
-    for (const StandsFor& step : stands) {
+    for (const StandsFor& step : stands_) {
       for (const Executed& code : step.now) {
         if (in_stubs(code.begin) || is_unchanged(code)) continue;
         bool& done = proven.try_emplace(code.begin, false).first->second;
@@ -109,14 +137,14 @@ class StubRowComparer {
   }
 
   // At any place of the original where the registers are the same.
-  bool same_rows(const StubCode& code) {
+  bool same_rows(const StubCode& code, const Find& find) {
     return std::ranges::any_of(code.step->old,
-                               [&](VirtAddr old) { return same_row(code.code, old); });
+                               [&](VirtAddr old) { return same_row(code.code, old, find); });
   }
 
-  bool same_row(const Executed& code, VirtAddr old) {
+  bool same_row(const Executed& code, VirtAddr old, const Find& find) {
     const FoundFrame* a = old_frames_.find(old);
-    const FoundFrame* b = new_frames_.find(code.begin);
+    const FoundFrame* b = find(code.begin);
     if (old_frames_.failed() || new_frames_.failed()) return false;
     if (a == nullptr || b == nullptr) return a == b;
     const std::uint64_t end = b->fde.start.value + b->fde.size.value;
@@ -200,6 +228,7 @@ class StubRowComparer {
   const Section& stubs_;
   const UnwindIndex& old_;
   const UnwindIndex& now_;
+  std::span<const StandsFor> stands_;
   FrameLookup old_frames_, new_frames_;
   std::vector<StubCode> code_;  // ascending
   std::vector<Range> ranges_;   // what it covers, as addresses
@@ -219,14 +248,14 @@ void compare_stub_rows(const ElfFile& before, const ElfFile& after,
     out.push_back(verify_finding("verify-unwind", "the unwind tables cannot be read"));
     return;
   }
+  StubRowComparer comparer(before, after, *stubs, *old, *now, stands, out);
+  comparer.compare_debug(DebugStubFrames(before, after, *stubs, out));
   // Nobody finds an entry at run time, and no table is written: in a dynamic program without a
-  // table, and in a static one whose start-up code registers its own records alone. Debuggers have
-  // .debug_frame, which compare_debug_frame() reads.
-  if (old->found == UnwindIndex::Found::not_at_all ||
-      now->found == UnwindIndex::Found::by_registration) {
-    return;
+  // table, and in a static one whose start-up code registers its own records alone.
+  if (old->found != UnwindIndex::Found::not_at_all &&
+      now->found != UnwindIndex::Found::by_registration) {
+    comparer.compare_loaded();
   }
-  StubRowComparer(before, after, *stubs, *old, *now, out).run(stands);
 }
 
 }  // namespace reprobe

@@ -11,6 +11,7 @@
 #include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/verify/verify_finding.hpp"
+#include "libprobe/verify/x86_reading.hpp"
 
 namespace reprobe {
 namespace {
@@ -46,6 +47,7 @@ class MovedTable {
     if (!a || !b || b->size() <= a->size()) return "cannot be read, or have not grown";
     added_ = b->size() - a->size();
     if (now_.type != SHT_SYMTAB || now_.link != old_.link || now_.flags != old_.flags ||
+        now_.size.value != old_.size.value + added_ * old_.entsize.value ||
         now_.info != old_.info + added_ || old_.info > a->size()) {
       return "have a header that does not fit them";
     }
@@ -64,13 +66,13 @@ class MovedTable {
       }
     }
     if (!all_named()) return "do not name every stub";
-    if (!old_place_unchanged()) return "were something else where they stood";
+    if (!old_place_follows()) return "were something else where they stood";
     return names_grew() ? "" : "have other names than the original's and the stubs'";
   }
 
  private:
   // A local function in the section of the stubs, apart from the others, over code that execution
-  // in the function passes, from its first byte on.
+  // in the function passes, from its first byte to its last.
   bool names_a_stub(const Symbol& symbol, std::string_view name) {
     const Section* section = symbol.in_section() ? after_.section_at(symbol.shndx) : nullptr;
     if (section == nullptr || section->name != kSledSection || symbol.type != STT_FUNC ||
@@ -86,10 +88,13 @@ class MovedTable {
     name.remove_suffix(kStubSuffix.size());
     const auto first = passed_.find(symbol.value);
     if (first == passed_.end()) return false;
+    VirtAddr last{};
     for (auto at = first; at != passed_.end() && at->first.value < *end; ++at) {
       if (!at->second.contains(name) || !named_.insert(at->first).second) return false;
+      last = at->first;
     }
-    return true;
+    const auto code = read_x86(after_, last);
+    return code && code->end().value == *end;
   }
 
   // Each name stands once behind the original's, in the order in which symbols first have it.
@@ -108,25 +113,20 @@ class MovedTable {
     });
   }
 
-  // The old table is left behind as it was, or with the changes that the copy has.
-  [[nodiscard]] bool old_place_unchanged() const {
-    const auto before = before_.contents(old_);
+  // The old table is left behind, and says what the copy says.
+  [[nodiscard]] bool old_place_follows() const {
     const auto left = after_.source().slice(old_.offset, old_.size, "the old symbols");
     const auto copy = after_.contents(now_);
-    const std::uint64_t entry = old_.entsize.value;
-    if (!before || !left || !copy || entry == 0 || now_.entsize != old_.entsize) return false;
-    for (std::uint64_t i = 0; (i + 1) * entry <= old_.size.value; ++i) {
-      const auto at = [&](ByteView bytes, std::uint64_t index) {
-        return bytes.subspan(static_cast<std::size_t>(index * entry),
-                             static_cast<std::size_t>(entry));
-      };
-      const ByteView found = at(*left, i);
-      if (!std::ranges::equal(found, at(*before, i)) &&
-          !std::ranges::equal(found, at(*copy, i < old_.info ? i : i + added_))) {
-        return false;
-      }
+    const std::uint64_t globals = old_.info * old_.entsize.value;
+    const std::uint64_t added = added_ * old_.entsize.value;
+    if (!left || !copy || now_.entsize != old_.entsize || globals > left->size() ||
+        copy->size() < left->size() + added) {
+      return false;
     }
-    return true;
+    const auto at = static_cast<std::size_t>(globals);
+    return std::ranges::equal(left->first(at), copy->first(at)) &&
+           std::ranges::equal(left->subspan(at), copy->subspan(at + static_cast<std::size_t>(added),
+                                                               left->size() - at));
   }
 
   // The old names where they were, and each new one once behind them.

@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <unordered_set>
 
 #include "libprobe/code/callees.hpp"
 #include "libprobe/code/true_branches.hpp"
 #include "libprobe/verify/counter_flow.hpp"
+#include "libprobe/verify/flag_reader.hpp"
 
 namespace reprobe {
 namespace {
 
-// Ways on which the flags live longer than this are none that a compiler makes.
-constexpr std::size_t kMostFlagSteps = 4096;
 constexpr std::uint64_t kUsePasses = 4;
 
 bool is_readable(const ElfFile& file, VirtAddr site) {
@@ -97,62 +95,6 @@ std::optional<CheckKind> check_kind(const X86Reading& code) {
       return std::nullopt;
   }
 }
-
-// What becomes of the flags that an instruction leaves.
-class FlagReader {
- public:
-  FlagReader(const ElfFile& file, const CodeRanges& ranges, const FunctionFlow& flow)
-      : file_(file), ranges_(ranges), flow_(flow) {}
-
-  // On every way from there no other flag is read before all have been written anew, or the
-  // function is left: flags are dead at calls and returns (System V ABI, x86-64, 3.2.1).
-  [[nodiscard]] bool only_reads(ReadFlags flag, VirtAddr from) {
-    go_to(from);
-    while (!open_.empty()) {
-      if (seen_.size() > kMostFlagSteps) return false;
-      const VirtAddr at = open_.back();
-      open_.pop_back();
-      const auto code = read_x86(file_, at);
-      if (!code || !step(*code, flag)) return false;
-    }
-    return true;
-  }
-
- private:
-  void go_to(VirtAddr at) {
-    if (seen_.insert(at.value).second) open_.push_back(at);
-  }
-  [[nodiscard]] bool in_function(VirtAddr at) const {
-    return at >= flow_.function.start && at < flow_.end();
-  }
-
-  bool step(const X86Reading& code, ReadFlags flag) {
-    if (code.is_call() || code.flow == ReadFlow::ret || code.flow == ReadFlow::trap) return true;
-    if (code.flow == ReadFlow::indirect_jump) {
-      if (!flow_.complete || !in_function(code.address)) return false;
-      for (const CodeTarget& target : flow_.targets) {
-        if (flow_.at(target.address) != nullptr) go_to(target.address);
-      }
-      return true;
-    }
-    if ((code.flags_read & ~flag) != 0) return false;
-    if ((code.flags_written & kStatusFlags) == kStatusFlags) return true;
-    if (code.target) {
-      const VirtAddr to = *code.target;
-      const bool tail_call =
-          !in_function(to) && (ranges_.is_function(to) || ranges_.is_linkage(to));
-      if (!tail_call) go_to(to);
-    }
-    if (!code.ends_block()) go_to(code.end());
-    return true;
-  }
-
-  const ElfFile& file_;
-  const CodeRanges& ranges_;
-  const FunctionFlow& flow_;
-  std::vector<VirtAddr> open_;
-  std::unordered_set<std::uint64_t> seen_;
-};
 
 class UseReader {
  public:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "libprobe/verify/verify_finding.hpp"
+#include "libprobe/verify/x86_reading.hpp"
 
 namespace reprobe {
 namespace {
@@ -35,8 +37,11 @@ constexpr std::array<std::string_view, 9> kFillers{
 
 class NopComparer {
  public:
-  NopComparer(const ElfFile& before, const ElfFile& after, const std::set<VirtAddr>& sleds)
-      : before_(before), after_(after), sleds_(sleds) {}
+  NopComparer(const ElfFile& before, const ElfFile& after, const std::set<VirtAddr>& sleds,
+              std::span<const StandsFor> stands)
+      : before_(before), after_(after), sleds_(sleds) {
+    for (const StandsFor& step : stands) old_.insert(step.old.begin(), step.old.end());
+  }
 
   // The first nop that is none of these.
   std::optional<VirtAddr> first_unknown(const StandsFor& step) {
@@ -46,7 +51,9 @@ class NopComparer {
       const Size size{code.end.value - code.begin.value};
       const std::string_view nop = as_text(after_.bytes_at(code.begin, size));
       const auto is_same = [&](VirtAddr at) { return as_text(before_.bytes_at(at, size)) == nop; };
-      if (is_same(code.begin) || is_in_sled(code.begin) || fills(code.begin, nop)) continue;
+      if (is_same(code.begin) || is_in_sled(code.begin) || fills(code.begin, nop)) {
+        continue;
+      }
       // Those of the original are passed in its order.
       old = std::find_if(old, step.old_nops.end(), is_same);
       if (old == step.old_nops.end()) return code.begin;
@@ -66,18 +73,26 @@ class NopComparer {
     return true;
   }
 
-  // Where the nops of the original had more bytes than the sled.
+  // Behind a sled, where the nops of the original had more bytes, and in place of an instruction of
+  // the original that is executed in a stub, further on.
   bool fills(VirtAddr at, std::string_view nop) {
     const bool known = nop.size() <= kFillers.size() && kFillers[nop.size() - 1] == nop;
-    if (at != filled_to_ || !known) return false;
+    if (!known || !has_room(at, nop.size())) return false;
     filled_to_ = VirtAddr{at.value + nop.size()};
     return true;
+  }
+
+  [[nodiscard]] bool has_room(VirtAddr at, std::size_t size) const {
+    const auto code = old_.contains(at) ? read_x86(before_, at) : std::nullopt;
+    if (code && size == std::min<std::uint64_t>(code->size.value, kFillers.size())) return true;
+    return at == filled_to_ && (!code || code->operation == Operation::nop);
   }
 
   const ElfFile& before_;
   const ElfFile& after_;
   const std::set<VirtAddr>& sleds_;
-  std::optional<VirtAddr> filled_to_;  // the end of the last sled and its filler
+  std::set<VirtAddr> old_;             // where the original is on the proven ways
+  std::optional<VirtAddr> filled_to_;  // the end of the last sled, or filler
 };
 
 }  // namespace
@@ -92,7 +107,7 @@ Size sled_at(const ElfFile& file, VirtAddr at) {
 void compare_passed_nops(const ElfFile& before, const ElfFile& after,
                          const std::set<VirtAddr>& sleds, std::span<const StandsFor> stands,
                          std::vector<Finding>& out) {
-  NopComparer comparer(before, after, sleds);
+  NopComparer comparer(before, after, sleds, stands);
   for (const StandsFor& step : stands) {
     const auto at = comparer.first_unknown(step);
     if (!at) continue;

@@ -72,7 +72,13 @@ class HeaderComparer {
            now.offset == index_->offset && now.vaddr == index_->address &&
            now.paddr == index_->address && now.filesz == index_->size && now.memsz == now.filesz &&
            now.flags == PF_R && now.align == Size{4} &&
+           is_last(now, PT_NOTE) &&
            (is_behind(now, PT_NOTE) || now.index + 1 == after_.segments().size());
+  }
+
+  [[nodiscard]] bool is_last(const Segment& now, std::uint32_t type) const {
+    const auto behind = after_.segments().subspan(now.index + 1);
+    return std::ranges::find(behind, type, &Segment::type) == behind.end();
   }
 
   [[nodiscard]] bool is_behind(const Segment& now, std::uint32_t type) const {

@@ -35,6 +35,8 @@ struct ExpectedChanges {
   // interpreter's name mean may stand elsewhere, as may the program headers and the table of
   // PT_GNU_EH_FRAME; stubs may have symbols, FUNCTION.sled.
   bool more_room{};
+  // Segments of data may stand elsewhere in the file, with the bytes that they had.
+  bool moved_data{};
 };
 
 // LIEF reads both files; header, segments, sections and their contents, symbols, dynamic entries,

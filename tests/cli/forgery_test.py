@@ -73,6 +73,10 @@ class Elf:
             section["name"] = self.data[begin:self.data.index(b"\0", begin)].decode()
         return found
 
+    def name_of(self, entry):
+        begin = self.section(".strtab")["offset"] + struct.unpack_from("<I", self.data, entry)[0]
+        return self.data[begin:self.data.index(b"\0", begin)].decode()
+
     def section(self, name):
         return next(s for s in self.sections() if s["name"] == name)
 
@@ -115,6 +119,15 @@ class Elf:
 def symbol(path, name):
     text = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
     return int(re.search(rf"^(\w+) . {name}$", text, re.M).group(1), 16)
+
+
+COMMANDS = {
+    "fix": ["fix"],
+    "sled": ["sled"],
+    "guards-site": ["guards", "--to", "site"],
+    "guards-on": ["guards", "--to", "on"],
+    "relativize": ["relativize"],
+}
 
 
 # --- Forgeries: each changes an Elf and gives the address that verify has to name, or None --------
@@ -227,14 +240,107 @@ UNWINDING = {
     "an FDE in the middle of a function": unwinds_elsewhere(4),
     "an FDE in front of a function": unwinds_elsewhere(-1),
 }
+
+# --- Forgeries that no program notices, and that the command would not have made -----------------
+
+SLED = b"\x90\x66\x2e\x0f\x1f\x84" + bytes(5)
+UNNOTICED = {}  # name: (program, commands, forgery)
+
+
+def unnoticed(name, program, *commands):
+    def keep(forge):
+        UNNOTICED[name] = (program, commands, forge)
+        return forge
+    return keep
+
+
+@unnoticed("another form of the sled's nop", "app", "sled")
+def other_nop(elf):
+    elf.data[elf.data.index(SLED, elf.section(".text.reprobe")["offset"]) + 5] = 0x94
+
+
+@unnoticed("a note that names the second nop of a sled", "app", "sled")
+def second_nop(elf):
+    notes = elf.section(".note.stapsdt")
+    sled = elf.data.index(SLED, elf.section(".text.reprobe")["offset"])
+    section = elf.section(".text.reprobe")
+    address = struct.pack("<Q", sled - section["offset"] + section["addr"])
+    elf.data[elf.data.index(address, notes["offset"])] += 1
+
+
+@unnoticed("zeros behind the stubs", "app", "sled")
+def zeros_behind(elf):
+    section = elf.section(".text.reprobe")
+    end = section["offset"] + section["size"]
+    filler = end if elf.data[end] == 0xcc else elf.data.rindex(0xcc, section["offset"], end)
+    elf.data[filler] = 0
+
+
+@unnoticed("sh_addralign", "app", "sled", "guards-site")
+def other_alignment(elf):
+    name = ".text.reprobe" if b".text.reprobe" in elf.data else ".reprobe.undo.site"
+    struct.pack_into("<Q", elf.data, elf.section(name)["at"] + 48, 8)
+
+
+@unnoticed("new section headers swapped", "app", "sled")
+def swapped_headers(elf):
+    first, second = elf.section(".text.reprobe")["at"], elf.section(".eh_frame.reprobe")["at"]
+    one, other = elf.data[first:first + 64], elf.data[second:second + 64]
+    elf.data[first:first + 64], elf.data[second:second + 64] = other, one
+
+
+def leads_to_a_copy(name):
+    def forge(elf):
+        section = elf.section(name)
+        copy = elf.data[section["offset"]:section["offset"] + section["size"]]
+        struct.pack_into("<Q", elf.data, section["at"] + 24, len(elf.data))
+        elf.data += copy
+    return forge
+
+
+for copied in (".note.stapsdt", ".strtab", ".symtab"):
+    unnoticed(f"{copied} leads to a copy", "app", "guards-site", "guards-on")(
+        leads_to_a_copy(copied))
+
+
+@unnoticed("sh_info of .symtab", "app", "guards-site", "guards-on")
+def other_info(elf):
+    struct.pack_into("<I", elf.data, elf.section(".symtab")["at"] + 44, 1)
+
+
+@unnoticed("zeros behind the file", "app", *COMMANDS)
+def longer(elf):
+    elf.data += bytes(16)
+
+
+@unnoticed("the index lacks probes", "app", "relativize")
+def lacks_probes(elf):
+    elf.data[elf.section(".note.reprobe")["offset"] + 40] ^= 1
+
+
+@unnoticed("a symbol of what moved", "one segment", "relativize")
+def unmoved_symbol(elf):
+    at = symbol("one segment", "__abi_tag")
+    symbols = elf.section(".symtab")
+    for entry in range(symbols["offset"], symbols["offset"] + symbols["size"], 24):
+        if elf.section(".strtab") and elf.name_of(entry) == "__abi_tag":
+            assert struct.unpack_from("<Q", elf.data, entry + 8)[0] != at
+            struct.pack_into("<Q", elf.data, entry + 8, at)
+
+
+@unnoticed("an FDE of .debug_frame that is longer", "static", "sled")
+def longer_record(elf):
+    section = elf.section(".debug_frame")
+    at, end = section["offset"], section["offset"] + section["size"]
+    while at < end:
+        size, kind = struct.unpack_from("<II", elf.data, at)
+        if kind != 0xffffffff:
+            elf.data[at + 16] += 1
+            return
+        at += 4 + size
+
+
 PRINTS = {"a segment over a loaded page", "a section header that leads elsewhere"}
-COMMANDS = {
-    "fix": ["fix"],
-    "sled": ["sled"],
-    "guards-site": ["guards", "--to", "site"],
-    "guards-on": ["guards", "--to", "on"],
-    "relativize": ["relativize"],
-}
 
 
 def run(path):
@@ -247,6 +353,9 @@ def run(path):
 
 
 subprocess.run(["gcc", "-O2", "-o", "app", "demo.c"], check=True)
+subprocess.run(["gcc", "-O2", "-Wl,-z,noseparate-code", "-Wl,-z,norelro", "-o", "one segment", "demo.c"],
+               check=True)
+subprocess.run(["gcc", "-O2", "-static", "-fuse-ld=lld", "-o", "static", "demo.c"], check=True)
 for what, command in COMMANDS.items():
     made = t.run(*command, "app", "-o", "true")
     t.check(f"{what}: made", made.code in (0, 4), made.text())
@@ -268,6 +377,55 @@ for what, command in COMMANDS.items():
             good = verified.code == 1 and (address is None or f"{address:#x}" in verified.out)
             t.check(f"{what}: {stated} {forgery}: refused, {address and hex(address)} is named",
                     good, verified.text())
+
+for forgery, (program, commands, forge) in UNNOTICED.items():
+    for what in commands:
+        made = t.run(*COMMANDS[what], program, "-o", "true")
+        t.check(f"{what} of {program}: made", made.code in (0, 4), made.text())
+        elf = Elf("true")
+        true = bytes(elf.data)
+        forge(elf)
+        t.check(f"{what} of {program}: {forgery}: is one", true != bytes(elf.data))
+        write("forged", elf.data)
+        verified = t.run("verify", program, "forged", "--command", what, "--second-opinion=never")
+        t.check(f"{what} of {program}: {forgery}: refused", verified.code == 1, verified.text())
+
+# --- Relocations as bionic's dynamic linker has them ---------------------------------------------
+
+def sleb128(value):
+    out = bytearray()
+    while True:
+        byte, value = value & 0x7f, value >> 7
+        last = value == (-1 if byte & 0x40 else 0)
+        out.append(byte | (0 if last else 0x80))
+        if last:
+            return bytes(out)
+
+
+def pack_relocations(elf, place):
+    """One group of one relocation instead of DT_RELA's table."""
+    dynamic = elf.section(".dynamic")
+    tags = {7: 0x60000011, 8: 0x60000012}
+    for at in range(dynamic["offset"], dynamic["offset"] + dynamic["size"], 16):
+        tag, = struct.unpack_from("<Q", elf.data, at)
+        struct.pack_into("<Q", elf.data, at, tags.get(tag, tag))
+    table = elf.section(".rela.dyn")
+    packed = b"APS2" + b"".join(map(sleb128, (1, 0, 1, 8, place, 8, 0)))
+    elf.data[table["offset"]:table["offset"] + len(packed)] = packed
+
+
+t.run("sled", "app", "-o", "true")
+site = next(at for at in range(symbol("app", "work"), symbol("app", "work") + 64)
+            if read("app")[Elf("app").offset(at)] != read("true")[Elf("app").offset(at)])
+for where, written in ((site, True), (Elf("app").section(".data")["addr"], False)):
+    for name in ("app", "true"):
+        elf = Elf(name)
+        pack_relocations(elf, where)
+        write(name + ".packed", elf.data)
+    verified = t.run("verify", "app.packed", "true.packed", "--second-opinion=never")
+    t.check(f"a packed relocation of {where:#x}",
+            (f"writes at {where:#x}" in verified.out) == written and
+            "packed relocations" not in verified.out, verified.text())
 
 # What was asked decides, not what the result looks like.
 for what, command in COMMANDS.items():

@@ -19,7 +19,8 @@ t = Tests(sys.argv[1])
 GOOD, DEAD = golden(), golden(dead=True)
 write("good", GOOD.data, 0o755)
 write("dead", DEAD.data, 0o755)
-COMMANDS = ["list", "audit", "fix", "diff", "check", "sled", "guards", "relativize", "verify"]
+COMMANDS = ["list", "audit", "fix", "diff", "check", "sled", "guards", "relativize", "verify",
+            "run"]
 
 # --- Help, usage, version -------------------------------------------------------------------------
 
@@ -28,7 +29,7 @@ IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks",
             "--drop-verity", "--payload", "FILE"]
 OPTIONS = {
     "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
-    "audit": [*OUTPUT, "--sarif", "--consumers", "--kernel", "--objects", "--pid", "PATH"],
+    "audit": [*OUTPUT, "--sarif", "--consumers", "--fail-on", "--kernel", "--objects", "--pid", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell", "--only",
             "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
     "diff": [*OUTPUT, "OLD", "NEW"],
@@ -37,6 +38,7 @@ OPTIONS = {
              "--undo", "--second-opinion"],
     "guards": [*OUTPUT, *IN_PLACE, "--to", "--with", "--allow-exported", "--second-opinion"],
     "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
+    "run": [*OUTPUT, "--count", "--trace", "--hist", "-o,--output", "--library", "--follow", "PROGRAM"],
     "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--from-debug",
                "--new-build-id", "--payload", "--objects", "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
@@ -96,7 +98,7 @@ for option in [["--respell"], ["--remove-ambiguous"], ["--only", "dangling"], ["
 usage(["diff", "good"], "NEW is required", " diff")
 usage(["diff"], "OLD is required", " diff")
 usage(["sled"], "FILE is required", " sled")
-usage(["sled", "--kind=nop", "good"], "--kind: nop not in {nop10,nop5}", " sled")
+usage(["sled", "--kind=nop", "good"], "--kind: nop not in {nop10,nop5,slot}", " sled")
 usage(["sled", "--guard=no", "good"], "--guard: no not in {auto,always,never}", " sled")
 usage(["guards", "good"], "--to is required", " guards")
 usage(["guards", "--to=off", "good"], "--to: off not in {site,on,restore}", " guards")

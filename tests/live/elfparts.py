@@ -2,8 +2,9 @@
 
 A repair may change: the contents and headers of .note.stapsdt and of its relocations; the place of
 .stapsdt.base, or add that section; the symbols of that section; and for this the section header
-table and the section names, which may be written anew behind the end of the old file. Every other
-byte of the old file stays, at its offset, as do the program headers.
+table and the section names, which may be written anew behind the end of the old file. A segment of
+data that shared a page of the file with another may stand behind the old end, on pages of its own.
+Every other byte of the old file stays, at its offset, as do the program headers.
 
 Formats: ELF specification; both classes and byte orders."""
 import struct
@@ -73,6 +74,48 @@ class Elf:
         return ranges
 
 
+    def segments(self):
+        """(index, place of the header, type, flags, offset, address, size in the file and in memory, align)"""
+        start, = self.get("Q" if self.wide else "I", 0x20 if self.wide else 0x1C)
+        size, count = self.get("2H", 0x36 if self.wide else 0x2A)
+        for i in range(count):
+            if self.wide:
+                kind, flags, offset, address, _, in_file, memory, align = self.get("IIQQQQQQ", start + i * size)
+            else:
+                kind, offset, address, _, in_file, memory, flags, align = self.get("8I", start + i * size)
+            yield i, start + i * size, kind, flags, offset, address, in_file, memory, align
+
+
+def put_back(before, after):
+    """`after` with the segments of data that have moved behind the old end where they were, and what is
+    wrong with the move."""
+    old, new = Elf(before), Elf(after)
+    result = bytearray(after)
+
+    def put(at, value):
+        struct.pack_into(old.order + ("Q" if old.wide else "I"), result, at, value)
+
+    olds, news = list(old.segments()), list(new.segments())
+    for was, now in zip(olds, news):
+        i, _, kind, flags, offset, address, in_file, memory, align = was
+        if kind != 1 or not flags & 2 or now[4] == offset or now[4] < len(before):
+            continue
+        if now[5:] != was[5:] or after[now[4]:now[4] + in_file] != after[offset:offset + in_file]:
+            return after, "a moved segment is another"
+        pages = [set(range(s[4] // align, (s[4] + s[6] - 1) // align + 1)) for s in news
+                 if s[2] == 1 and s[0] != i and s[6]]
+        if any(taken & set(range(now[4] // align, (now[4] + in_file - 1) // align + 1)) for taken in pages):
+            return after, "a moved segment shares a page"
+        by = now[4] - offset
+        for s in news:
+            if s[0] == i or (s[2] != 1 and s[6] and now[4] <= s[4] <= now[4] + in_file):
+                put(s[1] + (8 if old.wide else 4), s[4] - by)
+        for k, s in enumerate(new.sections):
+            if s.flags & 2 and now[4] <= s.offset <= now[4] + memory and address <= s.address <= address + memory:
+                put(new.table + k * new.entry + (24 if old.wide else 16), s.offset - by)
+    return bytes(result), None
+
+
 def note_relocations(elf):
     notes = [i for i, s in enumerate(elf.sections) if s.name == NOTE]
     return [i for i, s in enumerate(elf.sections)
@@ -93,6 +136,9 @@ def strange_difference(before, after):
         return None
     if len(after) < len(before):
         return f"the size went from {len(before)} to {len(after)}"
+    after, wrong = put_back(before, after)
+    if wrong:
+        return wrong
     old, new = Elf(before), Elf(after)
     if old.program_headers() != new.program_headers():
         return "the program headers changed"

@@ -72,6 +72,61 @@ class Library:
             return self.run()
 
 
+# The counter's address is left in %rax where a function without a result returns, and in %rcx or so at
+# a call of a function of the same file, which another file might replace.
+LEFTOVERS = r"""
+#define _SDT_HAS_SEMAPHORES 1
+#include <stdio.h>
+#include <sys/sdt.h>
+unsigned short rules_one_semaphore __attribute__((section(".probes")));
+long seen;
+__attribute__((noinline)) void taken(long *p) { seen += *p; }
+__attribute__((noinline)) void none(long *p) {
+  if (!p) return;
+  *p += 1;
+  if (rules_one_semaphore) DTRACE_PROBE(rules, one);
+}
+__attribute__((noinline)) void tail(long *p) {
+  *p += 2;
+  if (rules_one_semaphore) DTRACE_PROBE(rules, one);
+  taken(p);
+}
+#ifdef RESULT
+__attribute__((noinline)) void *result(long *p) {
+  *p += 4;
+  if (rules_one_semaphore) DTRACE_PROBE(rules, one);
+  return &rules_one_semaphore;
+}
+#endif
+int run(void) { long x = 1; none(&x); none(0); tail(&x); printf("%ld %ld\n", x, seen); return 0; }
+"""
+
+
+def check_leftovers(checks, reprobe, folder):
+    source = os.path.join(folder, "leftovers.c")
+    with open(source, "w", encoding="ascii") as out:
+        out.write(LEFTOVERS)
+    main = os.path.join(folder, "leftovers_main.c")
+    with open(main, "w", encoding="ascii") as out:
+        out.write("int run(void); int main(void) { return run(); }")
+    for compiler in ("gcc", "clang-14"):
+        for define, status, reasons in (("", 0, set()), ("-DRESULT", 4, {PASSED_ON, OTHER_USE})):
+            checks.name = f"leftovers {compiler} {define}"
+            made, out = os.path.join(folder, "leftovers.so"), os.path.join(folder, "libleft.so")
+            program = os.path.join(folder, "leftovers")
+            run(compiler, "-O2", "-fPIC", "-shared", *([define] if define else []),
+                source, "-o", made)
+            run("gcc", main, made, "-o", program)
+            said = run(reprobe, "guards", "--to", "site", "--json", "--allow-exported", made, "-o", out)
+            checks.equal("exit", said.returncode, status)
+            found = {r["reason"] for r in json.loads(said.stdout)["refused"]}
+            checks.true(f"reasons {found}", bool(found & reasons) == bool(reasons), said.stderr)
+            if status == 0:
+                expected = run(program).stdout
+                shutil.copy(out, made)
+                checks.equal("prints", run(program).stdout, expected)
+
+
 def check_left(checks, reprobe, folder):
     """Counters whose address goes elsewhere."""
     for kind, reasons in LEFT.items():
@@ -226,6 +281,7 @@ def main():
     checks = Checks()
     reprobe = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory(prefix="reprobe-guard-rules-") as folder:
+        check_leftovers(checks, reprobe, folder)
         check_left(checks, reprobe, folder)
         check_same(checks, reprobe, folder)
         check_ipa_ra(checks, reprobe, folder, tracing)

@@ -20,7 +20,7 @@ from common import run
 from tools import perf
 
 PROGRAMS = os.path.join(HERE, "sled_programs")
-KINDS = [("nop10", "auto"), ("nop5", "auto"), ("nop5", "always")]
+KINDS = [("nop10", "auto"), ("nop5", "auto"), ("nop5", "always"), ("slot", "auto")]
 # name: (compiler, source, options)
 BUILDS = {
     "gcc pie": ("gcc", "work.c", "-O2"),

@@ -195,7 +195,7 @@ TEST_CASE("compare: each byte of notes that are written anew") {
   after.push_back(std::byte{1});
   CHECK(found(before, after) == "verify-bytes ");
   after.back() = std::byte{0};
-  CHECK(found(before, after).empty());
+  CHECK(found(before, after) == "verify-bytes ");
 }
 
 }  // namespace reprobe::test

@@ -31,6 +31,7 @@ bool holds_what_it_held(const IndexEntry& entry, const Probe& probe) {
       return probe.facts.nop.kind == NopKind::nop5;
     case SiteKind::nop10:
     case SiteKind::sled_nop10:
+    case SiteKind::sled_slot:
       return probe.facts.nop.kind == NopKind::nop10;
     default:
       return probe.facts.nop.kind == NopKind::none || probe.facts.nop.kind == NopKind::other;

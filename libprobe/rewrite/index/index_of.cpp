@@ -22,6 +22,7 @@ SiteKind kind_of(const Probe& probe) {
     case NopKind::nop5:
       return sled ? SiteKind::sled_nop5 : SiteKind::nop5;
     case NopKind::nop10:
+      if (sled && probe.facts.slot) return SiteKind::sled_slot;
       return sled ? SiteKind::sled_nop10 : SiteKind::nop10;
     case NopKind::none:
     case NopKind::other:
@@ -35,6 +36,7 @@ IndexEntry entry_of(const Probe& probe) {
   entry.site = probe.site;
   entry.semaphore = probe.semaphore;
   entry.kind = kind_of(probe);
+  if (entry.kind == SiteKind::sled_slot) entry.slot = *probe.facts.slot;
   if (entry.kind != SiteKind::other) {
     entry.size = static_cast<std::uint16_t>(probe.facts.nop.size);  // at most kLongestNop
     entry.resume = {probe.site.value + probe.facts.nop.size};

@@ -17,9 +17,7 @@ bool has_sled(const ElfFile& file, VirtAddr at, SledKind kind) {
 }  // namespace
 
 Result<EarlierSleds> earlier_sleds(const ElfFile& file, const ProbeFile& probes) {
-  const auto undo = plan_undo(file);
-  if (!undo) return tl::unexpected(undo.error());
-  auto bytes = apply(*undo, file.source());
+  auto bytes = undo_all(file);
   if (!bytes) return tl::unexpected(bytes.error());
   auto original = ElfFile::open(memory_source(std::move(*bytes)));
   if (!original) return tl::unexpected(original.error());
@@ -37,6 +35,7 @@ Result<EarlierSleds> earlier_sleds(const ElfFile& file, const ProbeFile& probes)
     const bool in_place = nop5 || has_sled(file, now, SledKind::nop10);
     if (site == now && !in_place) continue;
     earlier.sites.insert(site);
+    if (probes.probes[i].facts.slot) earlier.kind = SledKind::slot;
     if (nop5 && !has_sled(earlier.original, site, SledKind::nop5)) earlier.kind = SledKind::nop5;
   }
   return earlier;

@@ -5,6 +5,7 @@
 
 #include "libprobe/rewrite/sled/displace.hpp"
 #include "libprobe/rewrite/sled/sled_bytes.hpp"
+#include "libprobe/rewrite/sled/slot_code.hpp"
 #include "libprobe/rewrite/sled/stub_layout.hpp"
 
 namespace reprobe {
@@ -19,6 +20,11 @@ struct Part {
   VirtAddr original;
   std::int64_t lower{};
 };
+
+void add_parts(std::vector<Part>& parts, const std::vector<SlotPart>& of, VirtAddr original,
+               std::int64_t lower) {
+  for (const SlotPart& part : of) parts.push_back({part.size, original, lower + part.lower});
+}
 
 std::vector<Part> parts_of(const StubPlan& stub, SledKind kind) {
   std::vector<Part> parts;
@@ -37,6 +43,8 @@ std::vector<Part> parts_of(const StubPlan& stub, SledKind kind) {
       } else {
         parts.push_back({sled.bytes.size(), here, stub.lower});
       }
+      if (kind == SledKind::slot)
+        add_parts(parts, slot_test_parts(step.keeps_flags), here, stub.lower);
     }
     if (step.keeps_instruction()) {
       parts.push_back({displaced_size(step.instruction).value, here, stub.lower});
@@ -44,11 +52,16 @@ std::vector<Part> parts_of(const StubPlan& stub, SledKind kind) {
   }
   // Behind a call's or jump's stub the rows are those of the call itself, which comes next.
   if (stub.resume) parts.push_back({kJumpSize, last, stub.lower});
+  for (const StubStep& step : stub.steps) {
+    if (step.sled && kind == SledKind::slot)
+      add_parts(parts, slot_call_parts(step.keeps_flags), step.instruction.address, stub.lower);
+  }
   return parts;
 }
 
 std::uint64_t step_size(const StubStep& step, SledKind kind) {
   std::uint64_t size = step.sled ? sled_bytes(kind, step.guarded).bytes.size() : 0;
+  if (step.sled && kind == SledKind::slot) size += size_of(slot_test_parts(step.keeps_flags));
   if (step.keeps_instruction()) size += displaced_size(step.instruction).value;
   return size;
 }
@@ -62,6 +75,10 @@ std::vector<StubSize> sizes_of(const SledPlan& plan, SledKind kind) {
       size.size += step_size(step, kind);
     }
     if (stub.resume) size.size += kJumpSize;
+    for (const StubStep& step : stub.steps) {
+      if (step.sled && kind == SledKind::slot)
+        size.size += size_of(slot_call_parts(step.keeps_flags));
+    }
   }
   return sizes;
 }
@@ -69,7 +86,12 @@ std::vector<StubSize> sizes_of(const SledPlan& plan, SledKind kind) {
 class Emitter {
  public:
   Emitter(const ElfFile& file, const SledPlan& plan, SledKind kind, VirtAddr at)
-      : file_(file), plan_(plan), kind_(kind), start_(at), next_(at) {}
+      : file_(file),
+        plan_(plan),
+        kind_(kind),
+        start_(at),
+        next_(at),
+        slot_{at.value - slots_size(plan, kind).value} {}
 
   Result<EmittedSleds> run() {
     place();
@@ -122,12 +144,16 @@ class Emitter {
     while (next_ < places_[index]) append({kTrap});
     const VirtAddr start = next_;
     const std::size_t from = result_.code.size();
+    std::vector<OpenCall> calls;
     for (const StubStep& step : stub.steps) {
       if (step.sled) {
         const SledBytes sled = sled_bytes(kind_, step.guarded);
         const std::int64_t lower = stub.lower + (step.guarded ? kRedZone : 0);
         result_.sites[step.sled->value] = {VirtAddr{next_.value + sled.note}, lower};
         append(sled.bytes);
+        if (kind_ == SledKind::slot) {
+          if (auto done = test_slot(step, calls); !done) return done;
+        }
       }
       if (!step.keeps_instruction()) continue;
       CodeInstruction code = step.instruction;
@@ -142,6 +168,7 @@ class Emitter {
       if (!jump) return tl::unexpected(jump.error());
       append(*jump);
     }
+    if (auto done = call_slots(calls); !done) return done;
     EmittedStub emitted{start, Size{result_.code.size() - from}, {}};
     VirtAddr at = start;
     for (const Part& part : parts_of(stub, kind_)) {
@@ -150,6 +177,36 @@ class Emitter {
     }
     if (at != next_) return fail(ErrorCode::internal, "", "a stub has another size than planned");
     result_.stubs[index] = std::move(emitted);
+    return {};
+  }
+
+  // A test of a slot whose call comes behind the stub.
+  struct OpenCall {
+    std::size_t test{};  // offset in the code
+    VirtAddr at, slot, back;
+  };
+
+  // The jump's distance is filled in by call_slots().
+  Result<void> test_slot(const StubStep& step, std::vector<OpenCall>& calls) {
+    const VirtAddr at = next_, slot = slot_;
+    const std::size_t offset = result_.code.size();
+    const auto test = slot_test(at, slot, step.keeps_flags, at);
+    if (!test) return tl::unexpected(test.error());
+    append(*test);
+    slot_.value += kSlotSize;
+    if (!step.keeps_flags) calls.push_back({offset, at, slot, next_});
+    return {};
+  }
+
+  Result<void> call_slots(const std::vector<OpenCall>& calls) {
+    for (const OpenCall& call : calls) {
+      const auto test = slot_test(call.at, call.slot, false, next_);
+      if (!test) return tl::unexpected(test.error());
+      std::ranges::copy(*test, result_.code.begin() + static_cast<std::ptrdiff_t>(call.test));
+      const auto bytes = slot_call(next_, call.slot, false, call.back);
+      if (!bytes) return tl::unexpected(bytes.error());
+      append(*bytes);
+    }
     return {};
   }
 
@@ -193,12 +250,23 @@ class Emitter {
   SledKind kind_;
   VirtAddr start_;
   VirtAddr next_;
+  VirtAddr slot_;                             // of the next site
   std::vector<VirtAddr> places_;              // of each stub
   std::vector<std::vector<VirtAddr>> steps_;  // of each stub, where each step begins
   EmittedSleds result_;
 };
 
 }  // namespace
+
+Size slots_size(const SledPlan& plan, SledKind kind) {
+  if (kind != SledKind::slot) return Size{0};
+  std::uint64_t slots = 0;
+  for (const StubPlan& stub : plan.stubs) {
+    slots += static_cast<std::uint64_t>(
+        std::ranges::count_if(stub.steps, [](const StubStep& s) { return s.sled.has_value(); }));
+  }
+  return Size{(slots * kSlotSize + kSlotPage - 1) / kSlotPage * kSlotPage};
+}
 
 Size stubs_size(const SledPlan& plan, SledKind kind) {
   return Size{most_room(plan, sizes_of(plan, kind))};

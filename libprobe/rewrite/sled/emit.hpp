@@ -32,10 +32,14 @@ struct EmittedSleds {
   std::set<VirtAddr> unsafe;  // sites with a patch that a breakpoint would break
 };
 
+// Bytes of the slots of a plan, whole pages; 0 for other kinds.
+[[nodiscard]] Size slots_size(const SledPlan& plan, SledKind kind);
+
 // An upper bound of EmittedSleds::code.
 [[nodiscard]] Size stubs_size(const SledPlan& plan, SledKind kind);
 
-// Errors: refused (something is more than 2 GiB from the stubs), internal.
+// `at`: of the code; the slots stand in the slots_size() bytes before it. Errors: refused
+// (something is more than 2 GiB from the stubs), internal.
 [[nodiscard]] Result<EmittedSleds> emit_sleds(const ElfFile& file, const SledPlan& plan,
                                               SledKind kind, VirtAddr at);
 

@@ -168,6 +168,8 @@ StubStep FunctionPlanner::step(std::size_t i) const {
   if (runs_.is_wanted_site(start(i))) {
     step.sled = start(i);
     step.guarded = guarded(start(i));
+    step.keeps_flags =
+        planner_.rules_.kind == SledKind::slot && planner_.rules_.uses_flags(flow_, start(i));
   }
   return step;
 }
@@ -182,7 +184,8 @@ bool FunctionPlanner::follows_site_nop(std::size_t at) const {
 bool FunctionPlanner::in_place(std::size_t at) {
   const VirtAddr site = start(at);
   const SledKind kind = planner_.rules_.kind;
-  if (guarded(site)) return false;
+  // A test of data is code, which has to go somewhere.
+  if (kind == SledKind::slot || guarded(site)) return false;
   const std::uint64_t size = sled_size(kind).value;
   std::size_t last = at;
   while (last < flow_.code.size() && flow_.code[last].kind == InstructionKind::nop &&

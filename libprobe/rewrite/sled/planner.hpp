@@ -15,7 +15,8 @@
 
 namespace reprobe {
 
-enum class SledKind { nop10, nop5 };
+// slot: as nop10, with a test of a word of data for a runtime in the process behind it.
+enum class SledKind { nop10, nop5, slot };
 
 // In the order in which the planner tries them.
 enum class Tactic {
@@ -40,6 +41,7 @@ struct StubStep {
   CodeInstruction instruction;     // displaced; of a sled the instruction at its site
   std::optional<VirtAddr> sled;    // a sled for this site; a nop at the site is dropped for it
   bool guarded{};                  // the sled protects the red zone
+  bool keeps_flags{};              // of a slot: the flags are used behind the site
   std::optional<StubPlace> aim{};  // of a branch: it goes to that step, of a stub before this one
   [[nodiscard]] bool keeps_instruction() const {
     return !sled || instruction.kind != InstructionKind::nop;
@@ -97,6 +99,8 @@ struct SledRules {
   SledKind kind{SledKind::nop10};
   // Must the sled at the site keep its tracer out of the red zone? Asked for nop5 only.
   std::function<bool(const FunctionFlow&, VirtAddr site)> needs_guard;
+  // May the flags be used behind the site? Asked for slots only.
+  std::function<bool(const FunctionFlow&, VirtAddr site)> uses_flags{};
   // Can the notes of the site be corrected for a stack pointer that is this much lower?
   std::function<bool(VirtAddr site, std::int64_t lower)> arguments_fit;
   // Only what breakpoints on the original's instructions leave intact.

@@ -76,8 +76,8 @@ Operand RunFinder::operand(VirtAddr at, std::uint64_t size) const {
 
 tl::expected<Run, Reason> RunFinder::from(std::size_t first, std::size_t through,
                                           std::uint64_t size, Targets targets) {
-  // Another sled may have the filler; what it alone leads to is as dead.
-  if (dead_[first]) return no("too few bytes");
+  // Another sled may have the filler, or it is data; what it alone leads to is as dead.
+  if (unreached_[first]) return no("too few bytes");
   Run run{first, first, start(first), true, {}};
   for (std::size_t i = first; i <= through || run.end.value - start(first).value < size; ++i) {
     if (i == flow_.code.size() || start(i) >= flow_.end()) return no("too few bytes");

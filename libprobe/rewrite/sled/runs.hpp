@@ -58,7 +58,11 @@ class RunFinder {
  public:
   // `sites`: those of the function that get sleds, ascending. All outlive the finder.
   RunFinder(const FunctionFlow& flow, std::span<const VirtAddr> sites, const TakenCode& taken)
-      : flow_(flow), sites_(sites), taken_(taken), dead_(flow.dead_filler()) {}
+      : flow_(flow),
+        sites_(sites),
+        taken_(taken),
+        dead_(flow.dead_filler()),
+        unreached_(flow.unreached_filler()) {}
 
   static constexpr std::uint64_t kLongest = 24;  // bytes: more never helps a 5-byte jump
 
@@ -116,7 +120,7 @@ class RunFinder {
   const FunctionFlow& flow_;
   std::span<const VirtAddr> sites_;
   const TakenCode& taken_;
-  std::vector<bool> dead_;                                      // FunctionFlow::dead_filler()
+  std::vector<bool> dead_, unreached_;                          // as FunctionFlow has them
   std::map<std::uint64_t, std::vector<std::size_t>> branches_;  // by target, once asked for
 };
 

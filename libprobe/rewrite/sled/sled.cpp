@@ -4,9 +4,14 @@
 
 #include <algorithm>
 
+#include "libprobe/audit/read_probes.hpp"
 #include "libprobe/audit/redzone.hpp"
+#include "libprobe/code/flag_use.hpp"
 #include "libprobe/code/unwind.hpp"
+#include "libprobe/notes/index.hpp"
+#include "libprobe/plan/compose.hpp"
 #include "libprobe/plan/undo.hpp"
+#include "libprobe/rewrite/index/relativize.hpp"
 #include "libprobe/rewrite/section_table.hpp"
 #include "libprobe/rewrite/sled/emit.hpp"
 #include "libprobe/rewrite/sled/sled_notes.hpp"
@@ -17,6 +22,9 @@
 
 namespace reprobe {
 namespace {
+
+// Instructions that may be looked at to learn what becomes of the flags, for each byte of a file.
+constexpr std::uint64_t kFlagPasses = 4;
 
 // What a file may grow by before its symbol table stays as it is: that has to be copied.
 constexpr std::uint64_t kMostGrown = 65536, kMostGrownOfSite = 64;
@@ -48,12 +56,15 @@ std::string why_unwanted(const std::vector<const Probe*>& site, const SledOption
 class SledMaker {
  public:
   SledMaker(const ElfFile& file, const ProbeFile& probes, const SledOptions& options,
-            const Section& notes, UnwindWriter unwind)
+            const Section& notes, UnwindWriter unwind, Bytes record)
       : file_(file),
         probes_(probes),
         options_(options),
         notes_(notes),
         unwind_(std::move(unwind)),
+        record_(std::move(record)),
+        ranges_(options.kind == SledKind::slot ? CodeRanges::open(file) : std::nullopt),
+        flag_budget_(file.source().size() * kFlagPasses),
         sites_(sites_of(probes)) {}
 
   Result<SledResult> run() {
@@ -113,6 +124,9 @@ class SledMaker {
       }
       return guarded_;
     };
+    rules.uses_flags = [this](const FunctionFlow& flow, VirtAddr site) {
+      return !ranges_ || !only_reads(StatusFlag::none, *ranges_, flow, site, flag_budget_);
+    };
     rules.arguments_fit = [this](VirtAddr site, std::int64_t lower) {
       return std::ranges::all_of(sites_.at(site), [&](const Probe* probe) {
         return correct_stack_arguments(probe->note.arguments, lower).has_value();
@@ -140,10 +154,12 @@ class SledMaker {
       if (!sleds) return tl::unexpected(sleds.error());
       return StubCode{std::move(sleds->code), unwind_stubs(*sleds)};
     };
-    code_section_ = static_cast<std::uint32_t>(headers->size());
-    const auto room =
-        place_stubs(result_.plan, *headers, file_, unwind_,
-                    {stubs_at, first_code(), stubs_size(result_.sleds, options_.kind)});
+    // The header of the slots, which stand before the code, comes first.
+    code_section_ = static_cast<std::uint32_t>(headers->size()) +
+                    (options_.kind == SledKind::slot ? 1U : 0U);
+    const auto room = place_stubs(result_.plan, *headers, file_, unwind_,
+                                  {stubs_at, first_code(), stubs_size(result_.sleds, options_.kind),
+                                   slots_size(result_.sleds, options_.kind)});
     if (!room) return tl::unexpected(room.error());
     const auto sleds = emit_sleds(file_, result_.sleds, options_.kind, room->address);
     if (!sleds) return tl::unexpected(sleds.error());
@@ -184,6 +200,15 @@ class SledMaker {
     result_.unsafe = sleds.unsafe;
     done = write_symbols(headers, sleds);
     if (!done) return done;
+    if (!record_.empty()) {
+      Section section;
+      section.name = kUndoIndexSection;
+      section.type = SHT_PROGBITS;
+      section.addralign = Size{1};
+      const auto added = headers.append(result_.plan, std::move(section), std::move(record_),
+                                        "what takes the index out", "the sections of the sleds");
+      if (!added) return tl::unexpected(added.error());
+    }
     auto index =
         finish_undoable(result_.plan, headers, file_, kUndoSection,
                         fmt::format("{} of the sleds", kUndoSection), "the sections of the sleds");
@@ -228,6 +253,9 @@ class SledMaker {
   const SledOptions& options_;
   const Section& notes_;
   UnwindWriter unwind_;
+  Bytes record_;  // what gives the file without its index back; empty: it had one
+  std::optional<CodeRanges> ranges_;
+  std::uint64_t flag_budget_;
   Sites sites_;
   std::optional<std::pair<VirtAddr, VirtAddr>> guard_of_;  // the function of `guarded_`
   bool guarded_{};
@@ -236,6 +264,35 @@ class SledMaker {
   VirtAddr base_;                       // of all notes
   SledResult result_;
 };
+
+Result<SledResult> plan_in(const ElfFile& file, const ProbeFile& probes, const SledOptions& options,
+                           Bytes record) {
+  const auto notes = movable_notes(file, probes);
+  if (!notes) return tl::unexpected(notes.error());
+  auto unwind = UnwindWriter::open(file);
+  if (!unwind) return tl::unexpected(unwind.error());
+  return SledMaker(file, probes, options, **notes, std::move(*unwind), std::move(record)).run();
+}
+
+// A runtime finds the slots through the index: the file gets one first, and with that the sleds.
+Result<SledResult> plan_with_index(const ElfFile& file, const ProbeFile& probes,
+                                   const SledOptions& options) {
+  const auto index = plan_relativize(file, probes, {});
+  if (!index) return tl::unexpected(index.error());
+  auto bytes = apply(index->plan, file.source());
+  auto record = make_undo(index->plan, file.source());
+  if (!bytes || !record) return tl::unexpected(!bytes ? bytes.error() : record.error());
+  const auto indexed = ElfFile::open(memory_source(std::move(*bytes)));
+  if (!indexed) return tl::unexpected(indexed.error());
+  auto result = plan_in(*indexed, read_probes(*indexed), options, std::move(*record));
+  if (!result || result->plan.empty()) return result;
+  const auto output = apply(result->plan, indexed->source());
+  if (!output) return tl::unexpected(output.error());
+  auto plan = plan_output(file.source(), *output, "sleds, their slots, and the index of these");
+  if (!plan) return tl::unexpected(plan.error());
+  result->plan = std::move(*plan);
+  return result;
+}
 
 }  // namespace
 
@@ -256,11 +313,9 @@ Result<SledResult> plan_sleds(const ElfFile& file, const ProbeFile& probes,
   if (probes.debug_file) {
     return refuse("the code is not in this file", "run reprobe sled on the program itself");
   }
-  const auto notes = movable_notes(file, probes);
-  if (!notes) return tl::unexpected(notes.error());
-  auto unwind = UnwindWriter::open(file);
-  if (!unwind) return tl::unexpected(unwind.error());
-  return SledMaker(file, probes, options, **notes, std::move(*unwind)).run();
+  if (options.kind == SledKind::slot && !find_index(file))
+    return plan_with_index(file, probes, options);
+  return plan_in(file, probes, options, {});
 }
 
 }  // namespace reprobe

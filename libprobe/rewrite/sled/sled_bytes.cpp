@@ -25,7 +25,7 @@ void append(Bytes& out, Codes codes) {
                          [](std::uint8_t code) { return std::byte{code}; });
 }
 
-Codes codes_of(SledKind kind) { return kind == SledKind::nop10 ? Codes(kNop10) : Codes(kNop5); }
+Codes codes_of(SledKind kind) { return kind == SledKind::nop5 ? Codes(kNop5) : Codes(kNop10); }
 
 }  // namespace
 
@@ -42,8 +42,8 @@ Size sled_size(SledKind kind) { return Size{codes_of(kind).size()}; }
 
 bool sled_fits_page(SledKind kind, VirtAddr at) {
   // Of nop10 the byte that the note names is not part of the multi-byte nop.
-  const std::uint64_t nop = kind == SledKind::nop10 ? at.value + 1 : at.value;
-  const std::uint64_t size = kind == SledKind::nop10 ? kNop10.size() - 1 : kNop5.size();
+  const std::uint64_t nop = kind == SledKind::nop5 ? at.value : at.value + 1;
+  const std::uint64_t size = kind == SledKind::nop5 ? kNop5.size() : kNop10.size() - 1;
   return nop % kPage + size <= kPage;
 }
 

@@ -9,7 +9,8 @@ namespace reprobe {
 // Bytes below the stack pointer that a leaf function may use (System V ABI, x86-64, 3.2.2).
 inline constexpr std::int64_t kRedZone = 128;
 
-// A sled and its place in what is emitted for it: a guard stands before and behind.
+// A sled and its place in what is emitted for it: a guard stands before and behind. Of a slot the
+// kernel's part.
 struct SledBytes {
   Bytes bytes;
   std::uint64_t note{};  // offset of the byte that the note names

@@ -18,7 +18,7 @@ LINKERS = {"lld-14": "ld.lld-14", "lld-19": "ld.lld-19", "mold": "ld.mold", "gol
 KINDS = {"pie": (["-fPIE"], ["-pie"]), "nopie": (["-fno-pie"], ["-no-pie"]),
          "shared": (["-fPIC", "-DSHARED"], ["-shared"])}
 # lld and mold let two writable segments of a small file share a page of it, and no semaphore there
-# can rise; the fixtures "in a RELRO page" and "in a shared page" are such.
+# rises before fix; the fixtures "in a RELRO page" and "in a shared page" are such.
 RISING = {"lld": ["-Wl,-z,norelro"], "mold": ["-Wl,-z,separate-loadable-segments"]}
 NORELRO = RISING["lld"]
 GC = ["-Wl,--gc-sections"]
@@ -190,10 +190,9 @@ def semaphores(builder, healthy):
     builder.changed("semaphore in an executable segment", healthy,
                     mutate.segment_flags(mutate.PF_X), rule="semaphore-executable",
                     repairable=False)
-    beyond_repair("in a RELRO page", builder.link("relro", "lld-19", "pie", [], ["-DNO_DEAD"]),
-                  "relro-page")
-    beyond_repair("in a shared page",
-                  builder.link("page", "mold", "pie", NORELRO, ["-DNO_DEAD"]), "relro-page")
+    for name, linker, options in (("in a RELRO page", "lld-19", []), ("in a shared page", "mold", NORELRO)):
+        builder.add(f"semaphore {name}", builder.link("page-" + linker, linker, "pie", options, ["-DNO_DEAD"]),
+                    rule="semaphore-relro-page")
     beyond_repair("of each of two probes at one site",
                   bfd("second", guard=["-DSECOND"], semaphore=["-DSECOND"]), "conflict")
     # In another module.
