@@ -62,7 +62,8 @@ ExpectedChanges expected_changes(const ElfFile& before, const ElfFile& after,
   const bool code = guards || undo || command == RewriteCommand::sled;
   ExpectedChanges expected{.sections = changed_sections(before, after),
                            .more_room = code || command == RewriteCommand::relativize};
-  if (const auto moved = put_data_back(before, after)) {
+  const bool fix = command == RewriteCommand::fix;
+  if (const auto moved = fix ? put_data_back(before, after) : std::nullopt) {
     expected.moved_data = true;
     expected.sections.insert(expected.sections.end(), moved->sections.begin(),
                              moved->sections.end());

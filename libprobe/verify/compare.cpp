@@ -282,16 +282,25 @@ std::vector<Finding> compare_repairs(const ElfFile& before, const ElfFile& after
   return out;
 }
 
+// Counters may have got pages of their own: the move is proven, and all else as if there were none.
+std::vector<Finding> compare_moved_repairs(const ElfFile& before, const ElfFile& after,
+                                           const CompareOptions& options) {
+  const auto moved = put_data_back(before, after);
+  if (!moved) return compare_repairs(before, after, options);
+  if (!moved->put_back) return moved->findings;
+  return compare_repairs(before, *moved->put_back, options);
+}
+
 // Symbols at the sites come last, and their record gives back what the repairs made.
 std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
                                  const CompareOptions& options) {
   if (!options.allow_site_symbols || !gained(before, after, kSitesNamed))
-    return compare_repairs(before, after, options);
+    return compare_moved_repairs(before, after, options);
   const auto repaired = without_site_symbols(after);
   if (!repaired) return {verify_finding("verify-undo", repaired.error().message)};
   auto out = compare_site_symbols(*repaired, after);
   if (same_files(before, *repaired)) return out;
-  auto repairs = compare_repairs(before, *repaired, options);
+  auto repairs = compare_moved_repairs(before, *repaired, options);
   std::ranges::move(repairs, std::back_inserter(out));
   return out;
 }
@@ -379,12 +388,6 @@ std::string_view to_string(RewriteCommand command) {
 Comparison compare_as(const ElfFile& before, const ElfFile& after, const CompareOptions& options) {
   // Every command may find nothing to do.
   if (same_files(before, after)) return {options.command.value_or(RewriteCommand::fix), {}};
-  if (options.command.value_or(RewriteCommand::fix) == RewriteCommand::fix) {
-    if (const auto moved = put_data_back(before, after)) {
-      if (!moved->put_back) return {RewriteCommand::fix, moved->findings};
-      return {RewriteCommand::fix, compare_fix(before, *moved->put_back, options)};
-    }
-  }
   if (options.command) {
     return {*options.command, compare_command(before, after, *options.command, options)};
   }
