@@ -96,6 +96,26 @@ bool only_clears(const CodeInstruction& code) {
 
 }  // namespace
 
+RegisterSet results_of(const FunctionFlow& flow) {
+  const Function& function = flow.function;
+  if (function.name.empty() || function.name.find(".cold") != std::string::npos) return kResults;
+  std::set<VirtAddr> seen{function.start};
+  std::vector<VirtAddr> open{function.start};
+  const auto go_to = [&](VirtAddr at) {
+    if (seen.insert(at).second) open.push_back(at);
+  };
+  while (!open.empty()) {
+    const CodeInstruction* code = flow.at(open.back());
+    open.pop_back();
+    if (code == nullptr || code->address >= flow.end()) continue;
+    if (code->kind == InstructionKind::ret) return 0;
+    if (is_any_call(*code) || code->opaque || (code->writes & (1U << kRax)) != 0) continue;
+    if (code->target) go_to(*code->target);
+    if (!code->ends_block()) go_to(code->end());
+  }
+  return kResults;
+}
+
 struct Callees::Body {
   std::map<std::uint64_t, CodeInstruction> code;  // what control may reach
   CallEffect effect{0, true, 0, false};
@@ -168,6 +188,12 @@ CallEffect Callees::external(const std::string& name) {
 CallEffect Callees::effect_at(VirtAddr function) {
   if (ranges_->is_linkage(function)) return external(imported(function));
   return read_function(function);
+}
+
+// The results are those of the last function: of one that may be another file's, which no compiler
+// sees into, nothing is left over.
+RegisterSet Callees::passed_by_jump(VirtAddr function, RegisterSet results) {
+  return effect_at(function).read | (ranges_->is_linkage(function) ? 0 : results);
 }
 
 CallEffect Callees::read_function(VirtAddr start) {

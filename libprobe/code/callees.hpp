@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "libprobe/code/flow.hpp"
 #include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/code/x86_operands.hpp"
 #include "libprobe/elf/file.hpp"
@@ -35,6 +36,12 @@ struct CallEffect {
   bool returns{true};
 };
 
+// Registers in which the function's caller may find a result. None if there is a way from its entry
+// to a return on which nothing writes %rax: nobody passes an argument there but the number of
+// vector registers, so that what is left there is no result. Of a function with a name, which is no
+// part of another.
+[[nodiscard]] RegisterSet results_of(const FunctionFlow& flow);
+
 class Callees {
  public:
   // Both outlive this.
@@ -44,6 +51,9 @@ class Callees {
   [[nodiscard]] CallEffect effect(const CodeInstruction& call);
   // Of a jump to another function, or to an entry of the procedure linkage table.
   [[nodiscard]] CallEffect effect_at(VirtAddr function);
+  // Registers in which a function finds an argument to which one jumps at its end, or its caller
+  // the results of the one that jumps.
+  [[nodiscard]] RegisterSet passed_by_jump(VirtAddr function, RegisterSet results);
   // May it come back a second time, as setjmp() does?
   [[nodiscard]] bool returns_twice(const CodeInstruction& call) const;
 

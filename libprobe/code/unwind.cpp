@@ -192,6 +192,18 @@ bool UnwindWriter::same_row(VirtAddr a, VirtAddr b) {
   return !row || (*of_b)->rows.at(b) == *row;
 }
 
+bool UnwindWriter::names_below_stack(VirtAddr at) {
+  constexpr std::uint64_t kStackPointer = 7;  // System V ABI, x86-64, figure 3.36
+  const auto found = source(at);
+  if (!found || *found == nullptr || file_->header().machine != EM_X86_64) return false;
+  const CfiRow& row = (*found)->rows.at(at);
+  if (row.cfa.is_expression || row.cfa.reg != kStackPointer) return false;
+  return std::ranges::any_of(row.registers, [&](const auto& reg) {
+    const RegisterRule& rule = reg.second;
+    return rule.kind == RegisterRule::Kind::offset && rule.value < -row.cfa.offset;
+  });
+}
+
 Result<UnwindWriter::Frames> UnwindWriter::describe(std::span<const Stub> stubs) {
   // By the function they come from: each is read once.
   std::vector<const Stub*> order;

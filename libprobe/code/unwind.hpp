@@ -106,6 +106,10 @@ class UnwindWriter {
   // information cannot be read.
   [[nodiscard]] bool same_row(VirtAddr a, VirtAddr b);
 
+  // Does the row there find a register's value below the stack pointer, as after a pop that no
+  // instruction of the unwind table follows? Where the row counts from the stack pointer.
+  [[nodiscard]] bool names_below_stack(VirtAddr at);
+
   // The places of the pieces in their stub must be final.
   [[nodiscard]] Result<UnwindSizes> sizes(std::span<const Stub> stubs);
 

@@ -43,6 +43,7 @@ class CounterWalk {
         ranges_(ranges),
         callees_(callees),
         flow_(flow),
+        results_(results_of(flow)),
         operands_(operands),
         sites_(sites) {}
 
@@ -208,8 +209,8 @@ class CounterWalk {
   // Registers in which those who get control there may find an argument or a result.
   [[nodiscard]] ReadRegisters passed(const X86Reading& code) const {
     if (code.is_call()) return effect_of(code).read;
-    if (code.flow == ReadFlow::ret) return kResults;
-    if (code.target && is_tail_call(code)) return callees_.effect_at(*code.target).read | kResults;
+    if (code.flow == ReadFlow::ret) return results_;
+    if (code.target && is_tail_call(code)) return callees_.passed_by_jump(*code.target, results_);
     return 0;
   }
 
@@ -313,6 +314,7 @@ class CounterWalk {
   const CodeRanges& ranges_;
   Callees& callees_;
   const FunctionFlow& flow_;
+  RegisterSet results_;
   std::span<const CounterOperand> operands_;
   std::span<const std::vector<VirtAddr>> sites_;
   std::vector<VirtAddr> pads_;

@@ -35,7 +35,7 @@ def table(reprobe, root, kind, folder):
     for name in FILES:
         file, out = os.path.join(root, name), os.path.join(folder, "out")
         start = cpu_seconds()
-        said = subprocess.run([reprobe, "sled", "--json", f"--kind={kind}", file, "-o", out],
+        said = subprocess.run([reprobe, "sled", "--json", "--allow-fork", f"--kind={kind}", file, "-o", out],
                               capture_output=True, text=True, check=True)
         seconds = cpu_seconds() - start
         plan = json.loads(said.stdout)

@@ -219,6 +219,26 @@ def check_unsafe(checks, reprobe, folder):
     checks.equal("refused", len(json.loads(said.stdout)["refused"]), 1)
 
 
+def check_epilogue(checks, reprobe, folder):
+    """A five-byte sled behind a pop that the unwind table does not know leaves the popped slot alone."""
+    checks.name = "epilogue"
+    source, made = os.path.join(folder, "epilogue.S"), os.path.join(folder, "epilogue.so")
+    lower = bytes.fromhex("488d642480")  # lea -128(%rsp),%rsp
+    for known in (True, False):
+        text = POPS.replace(
+            "1:  STAP_PROBE(t, pops)\n", "1:\n").replace(
+            "    ret\n", (".cfi_restore %rbx\n.cfi_restore %rbp\n.cfi_restore %r12\n" if known else "")
+            + "STAP_PROBE(t, pops)\n    mov $7, %edx\n    ret\n")
+        text = text.replace("push %rbx\n    .cfi_adjust_cfa_offset 8",
+                            "push %rbx\n    .cfi_adjust_cfa_offset 8\n    .cfi_rel_offset %rbx, 0")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(text)
+        run("gcc", "-shared", source, "-o", made)
+        said = run(reprobe, "sled", "--kind=nop5", "--json", made, "-o", made + ".out")
+        sled = int(json.loads(said.stdout)["sites"][0]["to"], 16)
+        checks.equal(f"guarded, {known}", bytes_at(made + ".out", sled - 5)[:5] == lower, not known)
+
+
 def check_kept_relocations(checks, reprobe, folder):
     checks.name = "kept relocations"
     made = os.path.join(folder, "kept")
@@ -250,6 +270,7 @@ def main():
         check_endless(checks, reprobe, folder)
         check_again(checks, reprobe, folder)
         check_unsafe(checks, reprobe, folder)
+        check_epilogue(checks, reprobe, folder)
         check_kept_relocations(checks, reprobe, folder)
     return checks.exit_code()
 

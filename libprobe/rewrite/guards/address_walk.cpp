@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <compare>
 #include <map>
-#include <optional>
 #include <set>
-#include <string>
 
 #include "libprobe/rewrite/guards/address_places.hpp"
 #include "libprobe/rewrite/guards/check_forms.hpp"
@@ -53,7 +51,7 @@ CallEffect effect_of(const AddressCode& code, const CodeInstruction& call) {
 class AddressWalk {
  public:
   AddressWalk(const AddressCode& code, std::span<const VirtAddr> sites, bool distance)
-      : code_(code), sites_(sites), distance_(distance) {
+      : code_(code), sites_(sites), distance_(distance), results_(results_of(code.flow)) {
     for (const CodeTarget& target : code.flow.targets)
       if ((target.kinds & kTargetLandingPad) != 0) pads_.push_back(target.address);
   }
@@ -120,7 +118,7 @@ class AddressWalk {
     if (code.kind == InstructionKind::nop) return follow(code, held);
     if (is_any_call(code)) return step_call(code, held);
     if (code.kind == InstructionKind::ret) {
-      if (held.certain && has(results(), reg)) pass_on(code.address);
+      if (held.certain && has(results_, reg)) pass_on(code.address);
       return;
     }
     const auto move = address_move(code, code_.frame);
@@ -203,41 +201,12 @@ class AddressWalk {
       if (!tail_call) {
         go_to(to, held.place, held.certain);
       } else if (!held.place.in_frame && held.certain) {
-        // The caller's result is that of the last function, which no compiler sees into there.
-        const RegisterSet left = code_.ranges.is_linkage(to) ? 0 : results();
-        if (has(code_.callees.effect_at(to).read | left, held.place.reg)) pass_on(code.address);
+        if (has(code_.callees.passed_by_jump(to, results_), held.place.reg)) pass_on(code.address);
       }
     }
     // What follows a call at the function's end is another function: it does not come back.
     const bool ends = is_any_call(code) && in_function(code.address) && !in_function(code.end());
     if (!code.ends_block() && !ends) go_to(code.end(), held.place, held.certain);
-  }
-
-  // Registers in which the caller may find a result.
-  RegisterSet results() {
-    if (!results_) results_ = has_no_result() ? 0 : kResults;
-    return *results_;
-  }
-
-  // Is there a way from the entry to a return on which nothing writes %rax? In %rax nobody passes
-  // an argument but the number of vector registers, so that what is there then is no result: the
-  // function has none. Of a function with a name, which is no part of another.
-  [[nodiscard]] bool has_no_result() const {
-    const Function& function = code_.flow.function;
-    if (function.name.empty() || function.name.find(".cold") != std::string::npos) return false;
-    std::set<VirtAddr> seen{function.start};
-    std::vector<VirtAddr> open{function.start};
-    while (!open.empty()) {
-      const CodeInstruction* code = code_.flow.at(open.back());
-      open.pop_back();
-      if (code == nullptr || !in_function(code->address)) continue;
-      if (code->kind == InstructionKind::ret) return true;
-      const bool writes = is_any_call(*code) || code->opaque || has(code->writes, kRax);
-      if (writes) continue;
-      if (code->target && seen.insert(*code->target).second) open.push_back(*code->target);
-      if (!code->ends_block() && seen.insert(code->end()).second) open.push_back(code->end());
-    }
-    return false;
   }
 
   // It goes to a target of the function, or it is a tail call.
@@ -251,7 +220,7 @@ class AddressWalk {
         go_to(target.address, held.place, held.certain);
     }
     if (!held.place.in_frame && held.certain &&
-        has(code_.callees.effect(jump).read | results(), held.place.reg) && is_tail_call(jump))
+        has(code_.callees.effect(jump).read | results_, held.place.reg) && is_tail_call(jump))
       pass_on(jump.address);
   }
   // A jump through a table stays in the function: some target of it is one of a table's.
@@ -269,7 +238,7 @@ class AddressWalk {
   std::set<AddressPlace> thrown_;
   std::map<FrameWord, VirtAddr> words_at_calls_;
   std::set<FrameWord> reloaded_;
-  std::optional<RegisterSet> results_;  // once asked for
+  RegisterSet results_;
   AddressUses out_;
 };
 

@@ -115,8 +115,10 @@ class SledMaker {
     SledRules rules;
     rules.kind = options_.kind;
     rules.debuggable = options_.debuggable;
-    rules.needs_guard = [this](const FunctionFlow& flow, VirtAddr) {
+    rules.needs_guard = [this](const FunctionFlow& flow, VirtAddr site) {
       if (options_.guard != GuardMode::automatic) return options_.guard == GuardMode::always;
+      // Whoever unwinds from a callee of the tracer would read what the call has overwritten.
+      if (unwind_.names_below_stack(site)) return true;
       // Asked for each site, decoded for each function.
       const std::pair function{flow.function.start, flow.end()};
       if (guard_of_ != function) {
