@@ -9,7 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -19,7 +18,6 @@ namespace {
 // jumps of the sleds.
 constexpr std::size_t kNopPasses = 16;
 
-constexpr Size kJumpSize{5};  // jmp rel32
 constexpr std::int64_t kReturnAddress = 8;
 
 class FunctionComparer {
@@ -69,7 +67,6 @@ class FunctionComparer {
       // A moved branch may still lead to where the way to a stub begins.
       if (entered_.contains(at.value) && !walks(at)) add_finding(at, why_);
     }
-    check_left_behind();
     result_.passed.assign(passed_.begin(), passed_.end());
     return std::move(result_);
   }
@@ -95,32 +92,6 @@ class FunctionComparer {
       code.size = code.reading ? code.reading->size : planned->size;
       at = code.end();
       code_.push_back(std::move(code));
-    }
-  }
-
-  // What execution passed in the original and nothing reaches any more is int3, but for the nop of
-  // a site whose sled went with the long instruction before it. (What differs in the result is
-  // compared by compare_unexecuted().)
-  void check_left_behind() {
-    std::vector<Range> executed;
-    for (const StandsFor& step : result_.stands) {
-      for (const Executed& code : step.now) executed.push_back({code.begin.value, code.end.value});
-    }
-    merge_ranges(executed);
-    for (const std::uint64_t at : visited_) {
-      const auto code = std::ranges::lower_bound(code_, VirtAddr{at}, {}, &ReadCode::address);
-      const auto passed = std::ranges::upper_bound(executed, at, {}, &Range::end);
-      if (code == code_.end() || code->address.value != at ||
-          (passed != executed.end() && passed->begin <= at)) {
-        continue;
-      }
-      const bool reached = is_target(code->address) && !is_reaimed(code->address);
-      const bool stays =
-          site_of_(code->address) && code != code_.begin() && std::prev(code)->size >= kJumpSize;
-      if (!reached && !stays && same_bytes(*code) && code->reading &&
-          code->reading->flow != ReadFlow::trap) {
-        add_finding(code->address, "it is not executed any more, and not int3");
-      }
     }
   }
 

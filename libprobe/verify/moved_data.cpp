@@ -6,7 +6,9 @@
 #include <bit>
 #include <utility>
 
+#include "libprobe/elf/file_ranges.hpp"
 #include "libprobe/plan/planned_source.hpp"
+#include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -164,12 +166,31 @@ class DataReturn {
   }
 
   void open() {
+    // The end of the result is judged as it is: without the segments it would be another.
+    compare_appended(before_, after_, moved_.findings);
+    if (!moved_.findings.empty()) return;
     auto file = ElfFile::open(planned_source(after_.source(), *moved_.plan));
+    if (file) file = without_end(std::move(*file));
     if (file) {
       moved_.put_back = std::move(*file);
     } else {
       moved_.findings.push_back(verify_finding("verify-segment", file.error().message));
     }
+  }
+
+  // Where the segments stood, and the padding before them, there is nothing any more.
+  Result<ElfFile> without_end(ElfFile file) {
+    const std::uint64_t size = file.source().size();
+    for (const auto& [begin, end] : FileRanges(file).unclaimed(before_.source().size())) {
+      if (end != size) continue;
+      const Size kept{std::max(begin, before_.source().size())};
+      moved_.cut = std::make_unique<Plan>();
+      moved_.uncut = std::make_unique<ElfFile>(std::move(file));
+      if (auto done = moved_.cut->cut(moved_.uncut->source(), kept); !done)
+        return tl::unexpected(done.error());
+      return ElfFile::open(planned_source(moved_.uncut->source(), *moved_.cut));
+    }
+    return file;
   }
 
   const ElfFile& before_;

@@ -19,7 +19,9 @@ struct MovedData {
   // reasons. It reads the result, which must outlive it.
   std::optional<ElfFile> put_back;
   std::vector<std::string> sections;  // whose place in the file is another
-  std::unique_ptr<Plan> plan;         // put_back reads it
+  std::unique_ptr<Plan> plan;         // put_back reads these
+  std::unique_ptr<ElfFile> uncut;
+  std::unique_ptr<Plan> cut;
 };
 
 // Nothing where no segment has moved. Proven here: the segment's address, memory, protection and
