@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "libprobe/notes/stapsdt.hpp"
 #include "libprobe/plan/compose.hpp"
 #include "libprobe/plan/planned_source.hpp"
 #include "libprobe/rewrite/section_table.hpp"
@@ -69,6 +70,13 @@ Result<void> add_build_id(Plan& plan, const ElfFile& file) {
     return fail(ErrorCode::refused, "e_shoff",
                 "the file has no section headers, and without them no place for a build-id",
                 "link with -Wl,--build-id");
+  }
+  const std::uint64_t header_size = file.header().is64 ? 64 : 52;
+  const auto over_header = [&](const Section& section) {
+    return holds_notes(section) && section.in_file && section.offset.value < header_size;
+  };
+  if (std::ranges::any_of(file.sections(), over_header)) {
+    return fail(ErrorCode::refused, "", "notes lie over the ELF header, which would change");
   }
   const auto without = with_id_section(plan, file, Bytes(kNewIdSize));
   if (!without) return tl::unexpected(without.error());
