@@ -20,7 +20,6 @@ TRACED_SITES = 12  # of one program: the kernel takes 50 ms to let go of one
 AROUND = 256    # bytes between a probe's nop and code that branches into its window, at most
 GAP = 4         # bytes of one window that happen to stay the same, at most
 ADDRESSES = 16  # that get a breakpoint in turn, of one program
-NEAR = 64       # bytes between the start of a stub and its sled, at most
 STUB_HITS, SITE_HITS = 3, 2000
 QUIET = {"ASAN_OPTIONS": "detect_leaks=0"}
 
@@ -106,13 +105,22 @@ def windows(before, plan):
     return found
 
 
-def belongs(after, at, plan, sites):
-    """Whether a jump at `at` leads to the stub of one of `sites`; one to a stub without a sled, whose
-    code made room or branched into a window, belongs to a site nearby."""
-    for stub in after.leads_to(at):
-        sleds = [site for site in plan["sites"] if abs(int(site["to"], 0) - stub) < NEAR]
-        return any(site in sleds if sleds else abs(int(site["from"], 0) - at) < AROUND for site in sites)
-    return False
+def unsafe_windows(before, after, plan):
+    """Those of which the plan says that a breakpoint may break the program: they lead to the stub of
+    such a site, or, where the stub has no sled (its code made room, or branched into a window), they
+    are near one."""
+    leads = {window: [stub for at in after.between(*window) for stub in after.leads_to(at)]
+             for window in windows(before, plan)}
+    stubs = sorted({stub for of_window in leads.values() for stub in of_window})
+    owners = {}
+    for site in plan["sites"]:
+        number = bisect.bisect_right(stubs, int(site["to"], 0)) - 1
+        owners.setdefault(stubs[number] if number >= 0 else 0, []).append(site)
+    named = [site for site in plan["sites"] if "breakpoints" in site]
+    return [window for window, of_window in leads.items()
+            for stub in of_window
+            if (any(site in named for site in owners[stub]) if stub in owners else
+                any(abs(int(site["from"], 0) - window[0]) < AROUND for site in named))]
 
 
 def compare_breakpoints(checks, what, breaker, before, file, plan, expected, seed):
@@ -122,9 +130,7 @@ def compare_breakpoints(checks, what, breaker, before, file, plan, expected, see
                         for at in before.between(start, end)})
     addresses = random.Random(seed).sample(addresses, min(ADDRESSES, len(addresses)))
     after = Code(file)
-    said_unsafe = [site for site in plan["sites"] if "breakpoints" in site]
-    unsafe = [(start, end) for start, end in windows(before, plan)
-              if any(belongs(after, at, plan, said_unsafe) for at in after.between(start, end))]
+    unsafe = unsafe_windows(before, after, plan)
     said = run(breaker, file, *map(hex, addresses), env=QUIET, cwd=os.path.dirname(file), timeout=600)
     runs = re.split(r"^hits \d+ exit ", said.stdout, flags=re.M)
     if not checks.equal(f"{what}: runs with a breakpoint", len(runs) - 1, len(addresses)):
