@@ -88,6 +88,9 @@ def check(checks, reprobe, program, seed, tools):
         return Counter({"not built": 1})
     counts = Counter(programs=1)
     before = sled_deep.Code(program.file)
+    names = sled_deep.some_probes(program.file, seed)
+    if tools["tracing"]:
+        traced = sled_deep.traced(lambda f: result(program, f), program.file, names)
     for kind in KINDS:
         out = f"{program.file}.{kind}"
         made = run(reprobe, "sled", "--json", f"--kind={kind}", "--second-opinion=never", program.file,
@@ -105,14 +108,15 @@ def check(checks, reprobe, program, seed, tools):
         if not checks.equal(f"{what} prints", result(program, out), expected):
             continue
         if tools["tracing"]:
-            counts["hits"] += sled_deep.compare_traced(checks, what, lambda f: result(program, f),
-                                                       program.file, out, seed)
+            found = sled_deep.traced(lambda f: result(program, f), out, names)
+            counts["hits"] += sled_deep.compare_traced(checks, what, found, traced)
         tried, unsafe = sled_deep.compare_breakpoints(checks, what, tools["breaker"], before, out, plan,
                                                       expected, seed)
         counts["breakpoints"] += tried
         counts["breakpoints that are said to be unsafe, and are"] += unsafe
-        # gdb makes frames of its own where debug information tells of tail calls.
-        if seed % tools["unwind"] == 0 and "-g" not in program.options:
+        # gdb makes frames of its own where debug information tells of tail calls, and guesses where
+        # there are no unwind tables.
+        if seed % tools["unwind"] == 0 and not {"-g", "-fno-asynchronous-unwind-tables"} & set(program.options):
             counts["stubs' instructions unwound"] += sled_deep.compare_unwinding(checks, what, before,
                                                                                 out, plan)
     return counts
