@@ -6,9 +6,10 @@
  * REPROBE          globs, apart by commas; none: all probes
  * REPROBE_TABLE    file of counts (table.h); none: the counts are printed when the program exits
  * REPROBE_TRACE    not empty: events are written to that file, too
- * REPROBE_FOLLOW   milliseconds between looks for libraries that were opened; 0: none are looked
- * for */
+ * REPROBE_FOLLOW   milliseconds between looks for libraries that were opened by their names alone;
+ *                  0: none are looked for */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -128,9 +129,38 @@ static int attach_one(const struct reprobe_rt_probe* probe, void* context) {
   return 0;
 }
 
+/* Who opens libraries and who looks for them may be two threads. */
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+
 static void attach_all(void) {
+  pthread_mutex_lock(&attaching);
   reprobe_rt_refresh();
   reprobe_rt_each(attach_one, 0);
+  pthread_mutex_unlock(&attaching);
+}
+
+/* Nobody attaches in a child that was just forked. */
+static void in_child(void) {
+  attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  reprobe_agent_new_process();
+}
+
+/* What dlopen.S calls. */
+__attribute__((visibility("hidden"))) void* (*reprobe_agent_dlopen)(const char*, int);
+
+/* Does the file name a library by its path, so that it does not matter who opens it? */
+__attribute__((visibility("hidden"))) int reprobe_agent_opens(const char* file) {
+  if (reprobe_agent_dlopen == 0)
+    *(void**)&reprobe_agent_dlopen = dlsym(RTLD_NEXT, "dlopen");
+  return table != 0 && file != 0 && strchr(file, '/') != 0 && strchr(file, '$') == 0;
+}
+
+__attribute__((visibility("hidden"))) void* reprobe_agent_open(const char* file, int mode) {
+  void* opened = reprobe_agent_dlopen(file, mode);
+  const int number = errno;
+  if (opened != 0) attach_all();
+  errno = number;
+  return opened;
 }
 
 static void* follow(void* milliseconds) {
@@ -162,7 +192,7 @@ __attribute__((constructor)) static void start(void) {
   if (trace != 0 && *trace != 0) handler = reprobe_agent_trace;
   first_process = getpid();
   reprobe_agent_new_process();
-  pthread_atfork(0, 0, reprobe_agent_new_process);
+  pthread_atfork(0, 0, in_child);
   __atomic_fetch_add(&table->attached, 1, __ATOMIC_RELAXED);
   attach_all();
   const long milliseconds = wait == 0 ? 0 : atol(wait);
