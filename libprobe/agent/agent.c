@@ -28,6 +28,7 @@ static const char* globs = "*:*";
 static struct reprobe_table* table;
 static reprobe_rt_handler handler = reprobe_agent_count;
 static pid_t first_process;
+static int prints; /* at the end: nobody else does. The program may clear its environment. */
 
 static struct reprobe_table* map_table(void) {
   const char* path = getenv("REPROBE_TABLE");
@@ -186,6 +187,7 @@ __attribute__((constructor)) static void start(void) {
   const char* wanted = getenv("REPROBE");
   const char* wait = getenv("REPROBE_FOLLOW");
   if (wanted != 0 && *wanted != 0) globs = wanted;
+  prints = getenv("REPROBE_TABLE") == 0;
   table = reprobe_agent_table = map_table();
   if (table == 0) return;
   const char* trace = getenv("REPROBE_TRACE");
@@ -201,7 +203,7 @@ __attribute__((constructor)) static void start(void) {
 
 /* Without a command that prints: this process does, not the children that it forked. */
 __attribute__((destructor)) static void end(void) {
-  if (table == 0 || getenv("REPROBE_TABLE") != 0 || getpid() != first_process) return;
+  if (table == 0 || !prints || getpid() != first_process) return;
   for (uint32_t i = 0; i < table->used && i < REPROBE_TABLE_ENTRIES; ++i) {
     uint64_t hits = 0;
     for (uint32_t row = 0; row < REPROBE_TABLE_ROWS; ++row) hits += table->hits[row][i];
