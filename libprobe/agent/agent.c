@@ -28,6 +28,7 @@ static const char* globs = "*:*";
 static struct reprobe_table* table;
 static reprobe_rt_handler handler = reprobe_agent_count;
 static pid_t first_process;
+static long milliseconds_between_looks;
 static int prints; /* at the end: nobody else does. The program may clear its environment. */
 
 static struct reprobe_table* map_table(void) {
@@ -149,11 +150,16 @@ static void in_child(void) {
 /* What dlopen.S calls. */
 __attribute__((visibility("hidden"))) void* (*reprobe_agent_dlopen)(const char*, int);
 
+static void follow_from_now_on(void);
+
 /* Does the file name a library by its path, so that it does not matter who opens it? */
 __attribute__((visibility("hidden"))) int reprobe_agent_opens(const char* file) {
   if (reprobe_agent_dlopen == 0)
     *(void**)&reprobe_agent_dlopen = dlsym(RTLD_NEXT, "dlopen");
-  return table != 0 && file != 0 && strchr(file, '/') != 0 && strchr(file, '$') == 0;
+  if (table == 0 || file == 0) return 0;
+  const int by_path = strchr(file, '/') != 0 && strchr(file, '$') == 0;
+  if (!by_path) follow_from_now_on();
+  return by_path;
 }
 
 __attribute__((visibility("hidden"))) void* reprobe_agent_open(const char* file, int mode) {
@@ -164,8 +170,9 @@ __attribute__((visibility("hidden"))) void* reprobe_agent_open(const char* file,
   return opened;
 }
 
-static void* follow(void* milliseconds) {
-  const long wait = (long)milliseconds;
+static void* follow(void* unused) {
+  (void)unused;
+  const long wait = milliseconds_between_looks;
   const struct timespec moment = {wait / 1000, wait % 1000 * 1000000};
   for (;;) {
     nanosleep(&moment, 0);
@@ -174,12 +181,17 @@ static void* follow(void* milliseconds) {
   return 0;
 }
 
-static void start_following(long milliseconds) {
+/* Not before it is needed: a program with a second thread can do less (unshare(2), setns(2), and
+ * setresuid(3) after capset(2), which is of the calling thread alone). */
+static void follow_from_now_on(void) {
+  static int started;
+  if (milliseconds_between_looks <= 0 || __atomic_exchange_n(&started, 1, __ATOMIC_RELAXED) != 0)
+    return;
   sigset_t all, before;
   pthread_t thread;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  if (pthread_create(&thread, 0, follow, (void*)milliseconds) == 0) pthread_detach(thread);
+  if (pthread_create(&thread, 0, follow, 0) == 0) pthread_detach(thread);
   pthread_sigmask(SIG_SETMASK, &before, 0);
 }
 
@@ -197,8 +209,7 @@ __attribute__((constructor)) static void start(void) {
   pthread_atfork(0, 0, in_child);
   __atomic_fetch_add(&table->attached, 1, __ATOMIC_RELAXED);
   attach_all();
-  const long milliseconds = wait == 0 ? 0 : atol(wait);
-  if (milliseconds > 0) start_following(milliseconds);
+  milliseconds_between_looks = wait == 0 ? 0 : atol(wait);
 }
 
 /* Without a command that prints: this process does, not the children that it forked. */

@@ -15,6 +15,10 @@ import tempfile
 import sled_real
 from sled_real import run, traced
 
+# Whether a thread finds a monitor taken, and waits, depends on how fast the others are; with bpftrace all
+# are slower, and two such runs agree.
+TIMED = "hotspot:monitor__"
+
 
 class Bench(sled_real.Bench):
     def compare(self, name, original, place, command, env, kinds=(), determined=True):
@@ -31,7 +35,13 @@ class Bench(sled_real.Bench):
         if made.returncode:
             return self.report(False, f"{name}: sled", made.stderr)
         counts = os.path.join(self.folder, "counts")
-        found = run([self.reprobe, "run", "-q", "--json", "-o", counts, "--", *command], env)
+        command = [self.reprobe, "run", "-q", "--json", "-o", counts, "--", *command]
+        if name.startswith("postgres"):
+            # Another user's processes could not write into root's table.
+            os.chmod(self.folder, 0o777)
+            command = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", *command]
+            env = {**env, "AS": ""}
+        found = run(command, env)
         self.report((found.returncode, found.stdout + found.stderr) == (plain.returncode, said),
                     f"{name}: prints the same",
                     "" if found.stdout + found.stderr == said else (found.stdout + found.stderr)[-400:])
@@ -39,6 +49,7 @@ class Bench(sled_real.Bench):
             counted = {probe: n for probe, n in json.load(text).items() if n}
         differ = {probe: (hits.get(probe), counted.get(probe)) for probe in {*hits, *counted}
                   if hits.get(probe) != counted.get(probe)}
+        same = {probe for probe in same if not probe.startswith(TIMED)}
         wrong = same & differ.keys() if determined else (hits.keys() & again.keys()) - counted.keys()
         return self.report(not wrong, f"{name}: {'hits' if determined else 'probes hit'}",
                            f"{sum(counted.values())} of {len(counted)} probes"

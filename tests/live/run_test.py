@@ -138,6 +138,25 @@ int main(int argc, char** argv) {
 """
 
 
+# What a program with a second thread cannot do (unshare(2)).
+ALONE = r"""
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+int main(void) { return unshare(CLONE_THREAD) != 0; }
+"""
+
+
+def check_alone(checks, reprobe, folder):
+    """A program with one thread keeps having one."""
+    with open(os.path.join(folder, "alone.c"), "w", encoding="ascii") as out:
+        out.write(ALONE)
+    program = os.path.join(folder, "alone")
+    checks.equal("alone: builds", run("gcc", program + ".c", "-o", program).stderr, "")
+    checks.equal("alone: as it is", run(program).returncode, 0)
+    checks.equal("alone: with the agent", run(reprobe, "run", "--", program).returncode, 0)
+
+
 def check_opened(checks, reprobe, folder):
     """Libraries that the program opens by their paths, from several threads: counted from their first
     hit, without anybody who looks for them."""
@@ -272,6 +291,7 @@ def main():
         program = build(checks, folder)
         expected = check_counts(checks, reprobe, program, folder)
         check_trace(checks, reprobe, folder)
+        check_alone(checks, reprobe, folder)
         check_opened(checks, reprobe, folder)
         check_threads(checks, reprobe, program, folder)
         check_sandbox(checks, reprobe, program, folder, expected)
