@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kMostHits = 40 };
+enum { kMostHits = 40, kMostSeconds = 60 };
 
 static void die(const char* what) {
   fprintf(stderr, "%s: %s\n", what, strerror(errno));
@@ -50,6 +50,7 @@ static void run(const char* program, uint64_t address) {
   const pid_t child = fork();
   if (child == 0) {
     personality(ADDR_NO_RANDOMIZE);
+    alarm(kMostSeconds); /* a breakpoint at the wrong place may make it run for ever */
     ptrace(PTRACE_TRACEME, 0, 0, 0);
     execl(program, program, (char*)NULL);
     _exit(127);
