@@ -121,6 +121,8 @@ Result<LoadedFiles> MappedFiles::of(const Process& process) {
   const auto mappings = process.mappings();
   if (!mappings) return tl::unexpected(mappings.error());
   LoadedFiles result;
+  result.mapped =
+      std::ranges::any_of(*mappings, [](const Mapping& m) { return m.inode != 0 && m.executable; });
   for (const MappingGroup& group : group_mappings(*mappings)) {
     FileLoader(*this, process, group, result).run();
   }

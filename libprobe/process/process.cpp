@@ -152,9 +152,18 @@ Result<std::vector<Mapping>> Process::mappings() const {
   if (kind_ != ProcessKind::ordinary) return std::vector<Mapping>{};
   const auto text = read_entry(entry("maps"));
   if (!text) return tl::unexpected(text.error());
-  // Whoever runs has mappings: the kernel gives none of a process that ended meanwhile.
-  if (text->empty()) return no_such_process();
+  // Whoever runs has mappings: the kernel gives none, or not all, of a process that ended meanwhile
+  // or executed another program.
+  if (text->empty() || is_gone()) return no_such_process();
   return parse_maps(*text);
+}
+
+// mem_rw() of fs/proc/base.c: of memory that nobody has any more it gives no bytes, of an address
+// that is not mapped an error.
+bool Process::is_gone() const {
+  if (kind_ != ProcessKind::ordinary || mem_ < 0) return false;
+  std::byte byte{};
+  return ::pread(mem_, &byte, 1, 0) == 0;
 }
 
 std::optional<Error> Process::memory_refused() const {

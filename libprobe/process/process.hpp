@@ -50,6 +50,10 @@ class Process {
   // Bytes of its memory. Error unreadable: not permitted, or not mapped.
   [[nodiscard]] Result<Bytes> memory(std::uint64_t address, Size size) const;
 
+  // Has it ended, or does it run another program than when it was opened? What was read of it then
+  // may be of both. Told from its memory: false where that may not be read.
+  [[nodiscard]] bool is_gone() const;
+
   // Why its memory cannot be read, whatever the address; nothing where it can.
   [[nodiscard]] std::optional<Error> memory_refused() const;
 
