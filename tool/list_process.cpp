@@ -32,8 +32,9 @@ std::string armed_text(const SiteState& state) {
   return "no";
 }
 
-std::string counter_text(const LoadedProbe& now) {
-  if (now.counter_address == 0) return "-";
+std::string counter_text(const Probe& probe, const LoadedProbe& now) {
+  if (probe.semaphore.value == 0) return "-";
+  if (now.counter_address == 0) return now.address == 0 ? "-" : "unmapped";
   return now.counter ? std::to_string(*now.counter) : "unreadable";
 }
 
@@ -226,7 +227,7 @@ class ProcessLister {
       for (const Shown& item : file.probes) {
         rows_.push_back({std::to_string(process.pid()), printable(process.name()),
                          armed_text(item.now.state), name_text(*item.probe), hex(item.now.address),
-                         counter_text(item.now), file_text(file.loaded)});
+                         counter_text(*item.probe, item.now), file_text(file.loaded)});
       }
     }
   }
@@ -251,7 +252,7 @@ class ProcessLister {
       for (const Shown& item : file.probes) {
         rows.push_back(
             {hex(item.now.address), armed_text(item.now.state), name_text(*item.probe),
-             counter_text(item.now),
+             counter_text(*item.probe, item.now),
              item.probe->note.arguments.empty() ? "-" : printable(item.probe->note.arguments)});
         if (item.now.state.armed == Armed::unknown) {
           terminal_.detail(fmt::format("{:#x} {}: {}", item.now.address, name_text(*item.probe),

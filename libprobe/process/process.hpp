@@ -64,6 +64,8 @@ class Process {
   explicit Process(int pid) : pid_(pid) {}
   // Looks at the process, or the thread, whose folder of /proc this is.
   [[nodiscard]] Result<void> look(int folder);
+  // Descriptor of the thread's folder of /proc; -1.
+  [[nodiscard]] int own_folder(const std::filesystem::path& thread) const;
   // The first thread has ended: another that has not.
   [[nodiscard]] int living_thread() const;
 
