@@ -115,7 +115,9 @@ class Maker:
             made[command] = out
             yield Result(name, command, program, out, runs, weight=weight)
             if command in UNDO:
-                yield Result(name, f"record of {command}", program, out, runs, weight=weight / 2)
+                # The record of symbols gives back what the repairs had made.
+                given = made.get("fix", program) if command == "fix-symbols" else program
+                yield Result(name, f"record of {command}", given, out, runs, weight=weight / 2)
                 yield from self.undone(name, command, out, runs, weight / 2)
         yield from self.restored(name, program, made.get("relativize"), runs, weight)
 
