@@ -30,18 +30,13 @@ bool is_boundary(std::span<const CodeInstruction> code, VirtAddr address) {
   return std::ranges::binary_search(code, address, {}, &CodeInstruction::address);
 }
 
-// Is the reference, found at its opcode's bytes, an instruction of the code?
-bool confirms(std::span<const CodeInstruction> code, const Reference& r) {
-  const auto after = std::ranges::upper_bound(code, r.source, {}, &CodeInstruction::address);
-  if (after == code.begin()) return false;
-  const CodeInstruction& holder = *std::prev(after);
-  return holder.target == r.target || holder.rip_target == r.target;
-}
-
 class PartFinder {
  public:
   PartFinder(const ElfFile& file, const CodeRanges& ranges, const PartsQuestion& question)
-      : file_(file), ranges_(ranges), question_(question), set_(ranges, *question.budget) {}
+      : file_(file),
+        ranges_(ranges),
+        question_(question),
+        set_(ranges, *question.budget, *question.callees) {}
 
   FunctionParts run() {
     set_.parts.push_back({question_.range, {}, question_.code, {}, question_.entered_by_calls, {}});
@@ -80,7 +75,7 @@ class PartFinder {
   void take_references() {
     for (const CodeUse& use : question_.uses) {
       if (use.kind != CodeUseKind::distance || use.target <= question_.range.start) continue;
-      target(use.target, kTargetWord);
+      target(use.target, kTargetDistance);
       // As a word that holds the address. Most are entries of tables, which count from elsewhere.
       set_.arrive(use.target, Arrival::indirect);
     }
@@ -111,6 +106,15 @@ class PartFinder {
     }
   }
 
+  // May the reference, found at its opcode's bytes, be an instruction of the code?
+  bool may_be(std::span<const CodeInstruction> code, const Reference& r) {
+    const auto after = std::ranges::upper_bound(code, r.source, {}, &CodeInstruction::address);
+    if (after == code.begin()) return false;
+    const CodeInstruction& holder = *std::prev(after);
+    if (holder.target == r.target || holder.rip_target == r.target) return true;
+    return !set_.is_surely_read(code, holder);
+  }
+
   // Found by its bytes: where the code around it is known, it has to be an instruction.
   void take_code_reference(const Reference& r) {
     const bool inside = r.target != question_.range.start;
@@ -122,10 +126,10 @@ class PartFinder {
     const auto range = ranges_.find(r.source);
     bool real = true;
     if (const Part* part = set_.part_of(r.source)) {
-      real = confirms(part->code, r);
+      real = may_be(part->code, r);
     } else if (range) {
       const auto code = set_.look_at(*range);
-      if (!code.empty()) real = confirms(code, r);
+      if (!code.empty()) real = may_be(code, r);
     }
     if (!real) return;
     const bool lea = r.kind == ReferenceKind::lea;
@@ -165,6 +169,9 @@ class PartFinder {
       for (std::size_t i = 0; i < set_.parts[closed_].code.size(); ++i) {
         const CodeInstruction& code = set_.parts[closed_].code[i];
         const auto to = code.target;
+        if (set_.returns_elsewhere(code)) {
+          set_.missing(fmt::format("what it calls at {:#x} returns elsewhere", code.address.value));
+        }
         if (!to || is_call(code) || set_.parts[closed_].range.contains(*to)) continue;
         if (const auto thunk = thunk_at(*to)) {
           set_.parts[closed_].stack_jumps.push_back({i, thunk->reg, i});

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "libprobe/code/stack_returns.hpp"
+
 namespace reprobe {
 namespace {
 
@@ -76,7 +78,8 @@ std::span<const CodeInstruction> PartSet::function_at(VirtAddr address) {
 const CodeInstruction* PartSet::holder_of(VirtAddr address) {
   const auto code = function_at(address);
   const auto after = std::ranges::upper_bound(code, address, {}, &CodeInstruction::address);
-  return after == code.begin() || std::prev(after)->end() <= address ? nullptr : &*std::prev(after);
+  if (after == code.begin() || std::prev(after)->end() <= address) return nullptr;
+  return is_surely_read(code, *std::prev(after)) ? &*std::prev(after) : nullptr;
 }
 
 void PartSet::arrive(VirtAddr address, Arrival how) {
@@ -88,6 +91,36 @@ void PartSet::arrive(VirtAddr address, Arrival how) {
     return;
   }
   part->arrivals.insert(at, {address, how});
+}
+
+bool PartSet::returns_elsewhere(const CodeInstruction& call) {
+  if (call.kind != InstructionKind::call || !call.target) return false;
+  const VirtAddr callee = *call.target;
+  if (const auto known = callees_.find(callee); known != callees_.end()) return known->second;
+  bool& elsewhere = callees_[callee];
+  const auto range = ranges_.find(callee);
+  const bool whole = range && range->start == callee && !ranges_.is_linkage(callee);
+  if (!whole || !spend(range->end.value - range->start.value)) return false;
+  const auto code = ranges_.decode(*range);
+  elsewhere = code && changes_return_address(*code);
+  return elsewhere;
+}
+
+bool PartSet::is_surely_read(std::span<const CodeInstruction> code,
+                             const CodeInstruction& instruction) {
+  // Back to what ends a block.
+  const auto ends = [&](const CodeInstruction& before) {
+    return before.ends_block() || returns_elsewhere(before);
+  };
+  auto first = static_cast<std::size_t>(&instruction - code.data());
+  while (first != 0 && !ends(code[first - 1])) --first;
+  if (first == 0) return true;
+  const VirtAddr low = code[first].address;
+  return std::ranges::any_of(code, [&](const CodeInstruction& from) {
+    if (!from.target || *from.target < low || *from.target > instruction.address) return false;
+    const auto to = std::ranges::lower_bound(code, *from.target, {}, &CodeInstruction::address);
+    return to != code.end() && to->address == *from.target;
+  });
 }
 
 void sort_arrivals(std::vector<ArrivalPoint>& arrivals) {

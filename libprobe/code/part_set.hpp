@@ -2,6 +2,7 @@
 // arrives in them.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,8 +23,10 @@ struct Part {
 
 class PartSet {
  public:
-  // `budget`: what may still be decoded and read, in bytes. All outlive this.
-  PartSet(const CodeRanges& ranges, std::uint64_t& budget) : ranges_(ranges), budget_(budget) {}
+  // `budget`: what may still be decoded and read, in bytes. `callees`: of functions that are
+  // called, whether they return elsewhere, once that is known. All outlive this.
+  PartSet(const CodeRanges& ranges, std::uint64_t& budget, std::map<VirtAddr, bool>& callees)
+      : ranges_(ranges), budget_(budget), callees_(callees) {}
 
   std::vector<Part> parts;  // the function itself first
 
@@ -42,8 +45,17 @@ class PartSet {
   // call.
   std::span<const CodeInstruction> look_at(const CodeRange& range);
   std::span<const CodeInstruction> function_at(VirtAddr address);
-  // The instruction that holds the byte; nullptr where the code there is not known.
+  // The instruction that holds the byte; nullptr where the code there is not known, or may be read
+  // from the wrong byte on: is_surely_read().
   const CodeInstruction* holder_of(VirtAddr address);
+
+  // Does the function that the instruction calls change the address it returns to? Data may stand
+  // behind such a call.
+  bool returns_elsewhere(const CodeInstruction& call);
+  // Data among the code shift what is read behind them, up to where a branch leads to. Is the
+  // instruction, one of `code`, one that execution comes to from the start of the code or from the
+  // target of a branch without passing the end of a block?
+  bool is_surely_read(std::span<const CodeInstruction> code, const CodeInstruction& instruction);
 
   // How control arrives at an address of a part.
   void arrive(VirtAddr address, Arrival how);
@@ -51,6 +63,7 @@ class PartSet {
  private:
   const CodeRanges& ranges_;
   std::uint64_t& budget_;
+  std::map<VirtAddr, bool>& callees_;
   std::string why_incomplete_;
   // The last code that was looked at.
   CodeRange looked_at_;
