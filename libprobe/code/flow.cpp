@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -22,7 +23,7 @@ constexpr std::uint64_t kLongestPadding = 64;
 // What may be decoded and read of other code for all functions together, in file sizes.
 constexpr std::uint64_t kBudget = 32;
 
-constexpr std::array<std::pair<TargetKinds, std::string_view>, 12> kNames{{
+constexpr std::array<std::pair<TargetKinds, std::string_view>, 13> kNames{{
     {kTargetEntry, "entry"},
     {kTargetBranch, "branch"},
     {kTargetForeign, "branch from elsewhere"},
@@ -35,6 +36,7 @@ constexpr std::array<std::pair<TargetKinds, std::string_view>, 12> kNames{{
     {kTargetLea, "lea"},
     {kTargetEndbr, "endbr"},
     {kTargetSite, "site"},
+    {kTargetDistance, "distance"},
 }};
 
 // By address, each address once with all its kinds.
@@ -118,6 +120,7 @@ struct FlowReader::State {
   References references;
   CodeUses uses;
   std::uint64_t budget{};
+  std::map<VirtAddr, bool> callees{};  // that return elsewhere
 
   [[nodiscard]] const Function* function_of(VirtAddr site) const;
   [[nodiscard]] bool entered_by_calls(const Function& function) const;
@@ -248,8 +251,9 @@ void FlowReader::State::add_own_targets(FunctionFlow& flow) const {
 // Linear and recursive decoding agree where every jump and landing pad leads to an instruction.
 void FlowReader::State::check_boundaries(FunctionFlow& flow) const {
   for (const CodeTarget& target : flow.targets) {
-    constexpr TargetKinds kCertain =
-        kTargetBranch | kTargetLandingPad | kTargetSite | kTargetForeign | kTargetTable;
+    constexpr TargetKinds kCertain = kTargetBranch | kTargetLandingPad | kTargetSite |
+                                     kTargetForeign | kTargetTable | kTargetLea | kTargetSymbol |
+                                     kTargetRelocation;
     if ((target.kinds & kCertain) == 0) continue;
     const auto after =
         std::ranges::upper_bound(flow.code, target.address, {}, &CodeInstruction::address);
@@ -307,7 +311,8 @@ Result<FunctionFlow> FlowReader::function_of(VirtAddr site) const {
                          state_->references.into(range.start, VirtAddr{range.end.value + 1}),
                          state_->uses.into(VirtAddr{before}, range.end),
                          state_->entered_by_calls(*function),
-                         &state_->budget};
+                         &state_->budget,
+                         &state_->callees};
   FunctionParts parts = find_parts(*state_->file, state_->ranges, question);
   flow.targets = std::move(parts.targets);
   flow.kept = KeptRanges(std::move(parts.kept));

@@ -50,7 +50,8 @@ inline constexpr TargetKinds kTargetEntry = 1U << 0,  // the function's start
     kTargetWord = 1U << 8,                            // ET_EXEC: a word that holds it
     kTargetLea = 1U << 9,                             // a rip-relative lea
     kTargetEndbr = 1U << 10,                          // endbr64 stands here
-    kTargetSite = 1U << 11;                           // a probe site
+    kTargetSite = 1U << 11,                           // a probe site
+    kTargetDistance = 1U << 12;                       // what a word of data counts from itself
 
 struct CodeTarget {
   VirtAddr address;

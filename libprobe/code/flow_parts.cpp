@@ -11,12 +11,11 @@
 #include "libprobe/code/flow_kept.hpp"
 #include "libprobe/code/jump_table.hpp"
 #include "libprobe/code/lsda.hpp"
+#include "libprobe/code/part_set.hpp"
 
 namespace reprobe {
 namespace {
 
-// Compilers make a handful; tail calls in a file without symbols lead to more.
-constexpr std::size_t kMostParts = 256;
 // A table makes other jumps reachable, whose tables do the same.
 constexpr unsigned kMostRounds = 16;
 constexpr std::uint64_t kPointer = 8;
@@ -31,150 +30,54 @@ bool is_boundary(std::span<const CodeInstruction> code, VirtAddr address) {
   return std::ranges::binary_search(code, address, {}, &CodeInstruction::address);
 }
 
-// Is the reference, found at its opcode's bytes, an instruction of the code?
-bool confirms(std::span<const CodeInstruction> code, const Reference& r) {
-  const auto after = std::ranges::upper_bound(code, r.source, {}, &CodeInstruction::address);
-  if (after == code.begin()) return false;
-  const CodeInstruction& holder = *std::prev(after);
-  return holder.target == r.target || holder.rip_target == r.target;
-}
-
-struct Part {
-  CodeRange range;
-  std::vector<CodeInstruction> own;  // empty for the function itself, which the question holds
-  std::span<const CodeInstruction> code;
-  std::vector<ArrivalPoint> arrivals;  // by address
-  bool entered_by_calls{};
-  std::vector<StackJump> stack_jumps{};
-};
-
 class PartFinder {
  public:
   PartFinder(const ElfFile& file, const CodeRanges& ranges, const PartsQuestion& question)
-      : file_(file), ranges_(ranges), question_(question) {}
+      : file_(file),
+        ranges_(ranges),
+        question_(question),
+        set_(ranges, *question.budget, *question.callees) {}
 
   FunctionParts run() {
-    parts_.push_back({question_.range, {}, question_.code, {}, question_.entered_by_calls, {}});
+    set_.parts.push_back({question_.range, {}, question_.code, {}, question_.entered_by_calls, {}});
     take_references();
     take_short_jumps();
     close_over_parts();
-    for (unsigned round = 0; out_.why_incomplete.empty(); ++round) {
+    for (unsigned round = 0; set_.why_incomplete().empty(); ++round) {
       if (round == kMostRounds) {
-        missing("jump tables that lead to ever more jump tables");
+        set_.missing("jump tables that lead to ever more jump tables");
         break;
       }
       if (!follow_tables()) break;
       close_over_parts();
     }
-    if (out_.why_incomplete.empty()) report_not_understood();
+    if (set_.why_incomplete().empty()) report_not_understood();
     take_kept();
+    out_.why_incomplete = set_.why_incomplete();
     return std::move(out_);
   }
 
  private:
-  void missing(std::string why) {
-    if (out_.why_incomplete.empty()) out_.why_incomplete = std::move(why);
-  }
-
-  [[nodiscard]] Part* part_of(VirtAddr address) {
-    const auto part =
-        std::ranges::find_if(parts_, [&](const Part& p) { return p.range.contains(address); });
-    return part == parts_.end() ? nullptr : &*part;
-  }
-
-  // False where the budget is spent.
-  bool spend(std::uint64_t bytes) {
-    if (bytes > *question_.budget) {
-      *question_.budget = 0;
-      missing("too much other code belongs to it or refers to it");
-      return false;
-    }
-    *question_.budget -= bytes;
-    return true;
-  }
-
-  // The part that holds the address, decoded now where it is new; nullptr where it is no code that
-  // is known. `address` is reached or left by a jump of the function.
-  Part* reach(VirtAddr address) {
-    if (Part* known = part_of(address)) return known;
-    const auto range = ranges_.find(address);
-    if (!range) {
-      missing(fmt::format("jump to {:#x}, which lies in no known function", address.value));
-      return nullptr;
-    }
-    if (parts_.size() == kMostParts) {
-      missing("it jumps to too many other functions");
-      return nullptr;
-    }
-    if (!spend(range->end.value - range->start.value)) return nullptr;
-    auto code = ranges_.decode(*range);
-    if (!code) {
-      missing(
-          fmt::format("the code at {:#x} that belongs to it does not decode", range->start.value));
-      return nullptr;
-    }
-    Part part{*range, std::move(*code), {}, {}, ranges_.is_function(range->start), {}};
-    part.code = part.own;
-    parts_.push_back(std::move(part));
-    return &parts_.back();
-  }
-
-  // The code of a range that is no part yet; empty where it does not decode. Valid until the next
-  // call.
-  std::span<const CodeInstruction> look_at(const CodeRange& range) {
-    if (looked_at_.start == range.start && looked_at_.end == range.end) return looked_at_code_;
-    looked_at_ = range;
-    looked_at_code_.clear();
-    if (spend(range.end.value - range.start.value))
-      if (auto code = ranges_.decode(range)) looked_at_code_ = std::move(*code);
-    return looked_at_code_;
-  }
-
-  // The instruction that holds the byte; nullptr where the code there is not known.
-  const CodeInstruction* holder_of(VirtAddr address) {
-    const auto code = function_at(address);
-    const auto after = std::ranges::upper_bound(code, address, {}, &CodeInstruction::address);
-    return after == code.begin() || std::prev(after)->end() <= address ? nullptr
-                                                                       : &*std::prev(after);
-  }
-  std::span<const CodeInstruction> function_at(VirtAddr address) {
-    if (const Part* part = part_of(address)) return part->code;
-    const auto range = ranges_.find(address);
-    return range ? look_at(*range) : std::span<const CodeInstruction>{};
-  }
-
   // Something jumps there from a part or out of a table.
   void jump_to(VirtAddr target) {
-    if (part_of(target) != nullptr) return;
+    if (set_.part_of(target) != nullptr) return;
     // Where a weak undefined symbol is 0: nothing comes back from there.
     const Segment* segment = file_.load_segment(target);
     if (segment == nullptr || (segment->flags & PF_X) == 0) return;
     if (ranges_.is_function(target) || ranges_.is_linkage(target)) return;
-    reach(target);
+    set_.reach(target);
   }
 
   void target(VirtAddr address, TargetKinds kind) {
     if (question_.range.contains(address)) out_.targets.push_back({address, kind});
   }
 
-  // How control arrives at an address of a part.
-  void arrive(VirtAddr address, Arrival how) {
-    Part* part = part_of(address);
-    if (part == nullptr) return;
-    const auto at = std::ranges::lower_bound(part->arrivals, address, {}, &ArrivalPoint::address);
-    if (at != part->arrivals.end() && at->address == address) {
-      if (how == Arrival::unknown) at->how = how;
-      return;
-    }
-    part->arrivals.insert(at, {address, how});
-  }
-
   void take_references() {
     for (const CodeUse& use : question_.uses) {
       if (use.kind != CodeUseKind::distance || use.target <= question_.range.start) continue;
-      target(use.target, kTargetWord);
+      target(use.target, kTargetDistance);
       // As a word that holds the address. Most are entries of tables, which count from elsewhere.
-      arrive(use.target, Arrival::indirect);
+      set_.arrive(use.target, Arrival::indirect);
     }
     for (const Reference& r : question_.references) {
       const bool inside = r.target != question_.range.start;
@@ -187,20 +90,29 @@ class PartFinder {
           break;
         case ReferenceKind::relocation:
           target(r.target, kTargetRelocation);
-          if (inside) arrive(r.target, Arrival::indirect);
+          if (inside) set_.arrive(r.target, Arrival::indirect);
           break;
         case ReferenceKind::word:
-          if (const auto* code = holder_of(r.source); code && !states_address(*code, r.target))
+          if (const auto* code = set_.holder_of(r.source); code && !states_address(*code, r.target))
             break;
           target(r.target, kTargetWord);
-          if (inside) arrive(r.target, Arrival::indirect);
+          if (inside) set_.arrive(r.target, Arrival::indirect);
           break;
         case ReferenceKind::symbol:
           target(r.target, kTargetSymbol);
-          if (inside) arrive(r.target, Arrival::unknown);
+          if (inside) set_.arrive(r.target, Arrival::unknown);
           break;
       }
     }
+  }
+
+  // May the reference, found at its opcode's bytes, be an instruction of the code?
+  bool may_be(std::span<const CodeInstruction> code, const Reference& r) {
+    const auto after = std::ranges::upper_bound(code, r.source, {}, &CodeInstruction::address);
+    if (after == code.begin()) return false;
+    const CodeInstruction& holder = *std::prev(after);
+    if (holder.target == r.target || holder.rip_target == r.target) return true;
+    return !set_.is_surely_read(code, holder);
   }
 
   // Found by its bytes: where the code around it is known, it has to be an instruction.
@@ -213,17 +125,17 @@ class PartFinder {
     }
     const auto range = ranges_.find(r.source);
     bool real = true;
-    if (const Part* part = part_of(r.source)) {
-      real = confirms(part->code, r);
+    if (const Part* part = set_.part_of(r.source)) {
+      real = may_be(part->code, r);
     } else if (range) {
-      const auto code = look_at(*range);
-      if (!code.empty()) real = confirms(code, r);
+      const auto code = set_.look_at(*range);
+      if (!code.empty()) real = may_be(code, r);
     }
     if (!real) return;
     const bool lea = r.kind == ReferenceKind::lea;
     target(r.target, lea ? kTargetLea : kTargetForeign);
-    if (inside) arrive(r.target, lea ? Arrival::indirect : Arrival::unknown);
-    if (range && r.kind != ReferenceKind::call) reach(r.source);
+    if (inside) set_.arrive(r.target, lea ? Arrival::indirect : Arrival::unknown);
+    if (range && r.kind != ReferenceKind::call) set_.reach(r.source);
   }
 
   // Jumps with an 8-bit displacement from the code around the function, as hand-written assembly
@@ -253,21 +165,24 @@ class PartFinder {
   }
 
   void close_over_parts() {
-    for (; closed_ < parts_.size() && out_.why_incomplete.empty(); ++closed_) {
-      for (std::size_t i = 0; i < parts_[closed_].code.size(); ++i) {
-        const CodeInstruction& code = parts_[closed_].code[i];
+    for (; closed_ < set_.parts.size() && set_.why_incomplete().empty(); ++closed_) {
+      for (std::size_t i = 0; i < set_.parts[closed_].code.size(); ++i) {
+        const CodeInstruction& code = set_.parts[closed_].code[i];
         const auto to = code.target;
-        if (!to || is_call(code) || parts_[closed_].range.contains(*to)) continue;
+        if (set_.returns_elsewhere(code)) {
+          set_.missing(fmt::format("what it calls at {:#x} returns elsewhere", code.address.value));
+        }
+        if (!to || is_call(code) || set_.parts[closed_].range.contains(*to)) continue;
         if (const auto thunk = thunk_at(*to)) {
-          parts_[closed_].stack_jumps.push_back({i, thunk->reg, i});
+          set_.parts[closed_].stack_jumps.push_back({i, thunk->reg, i});
           continue;
         }
         // clang -O0: an empty block at the end, which is never reached.
-        if (*to == parts_[closed_].range.end && !ranges_.find(*to)) continue;
+        if (*to == set_.parts[closed_].range.end && !ranges_.find(*to)) continue;
         jump_to(*to);
-        arrive(*to, Arrival::unknown);
+        set_.arrive(*to, Arrival::unknown);
       }
-      Part& part = parts_[closed_];
+      Part& part = set_.parts[closed_];
       const auto jumps = returns_that_jump(part.code, part.entered_by_calls);
       part.stack_jumps.insert(part.stack_jumps.end(), jumps.begin(), jumps.end());
       take_landing_pads(part.range);
@@ -290,7 +205,7 @@ class PartFinder {
       if (fde.start > question_.range.start) target(fde.start, kTargetFde);
       const auto sites = call_sites(file_, fde);
       if (!sites) {
-        missing(fmt::format("the LSDA of the code at {:#x} cannot be read", fde.start.value));
+        set_.missing(fmt::format("the LSDA of the code at {:#x} cannot be read", fde.start.value));
         return;
       }
       for (const CallSite& site : *sites) {
@@ -300,8 +215,8 @@ class PartFinder {
           out_.kept.push_back({site.start, VirtAddr{*end}, KeptHow::faults,
                                "an instruction whose fault a landing pad may catch"});
         target(*site.pad, kTargetLandingPad);
-        if (part_of(*site.pad) == nullptr) reach(*site.pad);
-        arrive(*site.pad, Arrival::unknown);
+        if (set_.part_of(*site.pad) == nullptr) set_.reach(*site.pad);
+        set_.arrive(*site.pad, Arrival::unknown);
       }
     }
   }
@@ -309,34 +224,23 @@ class PartFinder {
   // Labels whose address the parts themselves take, and those that are marked as reached by
   // indirect branches.
   void take_labels() {
-    for (const Part& part : parts_) {
+    for (const Part& part : set_.parts) {
       for (const CodeInstruction& code : part.code) {
         if (code.kind == InstructionKind::endbr && code.address != part.range.start) {
           target(code.address, kTargetEndbr);
-          arrive(code.address, Arrival::indirect);
+          set_.arrive(code.address, Arrival::indirect);
         }
         if (is_call(code) && code.target && *code.target != part.range.start &&
-            part_of(*code.target) != nullptr) {
+            set_.part_of(*code.target) != nullptr) {
           target(*code.target, kTargetBranch);
-          arrive(*code.target, Arrival::unknown);
+          set_.arrive(*code.target, Arrival::unknown);
         }
-        if (code.is_lea() && code.rip_target && part_of(*code.rip_target) != nullptr) {
+        if (code.is_lea() && code.rip_target && set_.part_of(*code.rip_target) != nullptr) {
           target(*code.rip_target, kTargetLea);
-          arrive(*code.rip_target, Arrival::indirect);
+          set_.arrive(*code.rip_target, Arrival::indirect);
         }
       }
     }
-  }
-
-  // By address, each once; where it is both, not known wins.
-  static void sort_arrivals(std::vector<ArrivalPoint>& arrivals) {
-    std::ranges::sort(arrivals, [](const ArrivalPoint& a, const ArrivalPoint& b) {
-      return a.address != b.address ? a.address < b.address : a.how > b.how;
-    });
-    const auto same = [](const ArrivalPoint& a, const ArrivalPoint& b) {
-      return a.address == b.address;
-    };
-    arrivals.erase(std::unique(arrivals.begin(), arrivals.end(), same), arrivals.end());
   }
 
   // The address of the function itself is no label: at -O0 its functions' pointers are everywhere.
@@ -351,14 +255,14 @@ class PartFinder {
     label_tables_.clear();
     take_labels();
     std::vector<CodeRange> ranges;
-    for (const Part& part : parts_) ranges.push_back(part.range);
+    for (const Part& part : set_.parts) ranges.push_back(part.range);
     std::vector<TableTarget> targets;
     std::vector<VirtAddr> through_memory;
     bool adds_to_labels = false;
     bool adds_to_loaded = false;
     const bool labels_in_data = std::ranges::any_of(
         question_.references, [&](const Reference& r) { return is_label_in_data(r); });
-    for (Part& part : parts_) {
+    for (Part& part : set_.parts) {
       sort_arrivals(part.arrivals);
       IndirectJumps jumps =
           follow_indirect_jumps({&file_, part.code, part.arrivals, part.entered_by_calls, ranges,
@@ -406,11 +310,11 @@ class PartFinder {
   [[nodiscard]] bool leads_to_part(VirtAddr word) {
     const ByteView bytes = file_.bytes_at(word, Size{kPointer});
     if (bytes.size() < kPointer) return false;
-    return part_of(VirtAddr{load_uint(bytes, 0, kPointer, file_.header().order)}) != nullptr;
+    return set_.part_of(VirtAddr{load_uint(bytes, 0, kPointer, file_.header().order)}) != nullptr;
   }
 
   void take_kept() {
-    const bool jumps = std::ranges::any_of(parts_, [](const Part& part) {
+    const bool jumps = std::ranges::any_of(set_.parts, [](const Part& part) {
       return !part.stack_jumps.empty() ||
              std::ranges::any_of(part.code, [](const CodeInstruction& code) {
                return code.kind == InstructionKind::indirect_jump;
@@ -421,22 +325,22 @@ class PartFinder {
     FoundKept found = find_kept_code({question_.range, question_.code, question_.references,
                                       question_.uses, label_tables_, jumps,
                                       ranges_.is_function(end) || (next && next->start == end),
-                                      [this](VirtAddr at) { return holder_of(at); },
-                                      [this](VirtAddr at) { return function_at(at); },
-                                      [this](VirtAddr at) { return part_of(at) != nullptr; }});
+                                      [this](VirtAddr at) { return set_.holder_of(at); },
+                                      [this](VirtAddr at) { return set_.function_at(at); },
+                                      [this](VirtAddr at) { return set_.part_of(at) != nullptr; }});
     out_.kept.insert(out_.kept.end(), found.kept.begin(), found.kept.end());
     out_.holds_data = found.holds_data;
   }
 
   bool take_table_targets(std::span<const TableTarget> targets) {
-    if (!spend(targets.size() * sizeof(std::uint32_t))) return false;
+    if (!set_.spend(targets.size() * sizeof(std::uint32_t))) return false;
     bool news = false;
     for (const TableTarget& t : targets) {
       if (!table_targets_.insert(t.address.value).second) continue;
       news = true;
       target(t.address, kTargetTable);
       jump_to(t.address);
-      arrive(t.address, Arrival::indirect);
+      set_.arrive(t.address, Arrival::indirect);
     }
     return news;
   }
@@ -444,29 +348,26 @@ class PartFinder {
   // A case is an instruction of the function or of a part of it. Parts are known as such where
   // there are symbols, and described by FDEs where the function is.
   [[nodiscard]] bool may_be_case(VirtAddr address) {
-    if (const Part* part = part_of(address)) return is_boundary(part->code, address);
+    if (const Part* part = set_.part_of(address)) return is_boundary(part->code, address);
     const auto range = ranges_.find(address);
     if (!range || (question_.entered_by_calls && ranges_.is_function(range->start))) return false;
-    return is_boundary(look_at(*range), address);
+    return is_boundary(set_.look_at(*range), address);
   }
 
   void report_not_understood() {
     if (not_understood_.empty()) return;
     const VirtAddr jump = not_understood_.front();
-    missing(fmt::format("indirect jump at {:#x} that was not understood", jump.value));
+    set_.missing(fmt::format("indirect jump at {:#x} that was not understood", jump.value));
   }
 
   const ElfFile& file_;
   const CodeRanges& ranges_;
   const PartsQuestion& question_;
-  std::vector<Part> parts_;
+  PartSet set_;
   std::size_t closed_{};  // parts whose jumps and landing pads were followed
   std::unordered_set<std::uint64_t> table_targets_;
   std::vector<VirtAddr> not_understood_;
   std::vector<CodeRange> label_tables_;
-  // The last code that was looked at.
-  CodeRange looked_at_;
-  std::vector<CodeInstruction> looked_at_code_;
   FunctionParts out_;
 };
 

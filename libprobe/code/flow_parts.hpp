@@ -3,6 +3,7 @@
 // only tail-called, in a file without symbols, too.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct PartsQuestion {
   // What may still be decoded and read, in bytes; reduced by what was. Parts and tables of a sane
   // file are shared by few functions, so that its size is a fair measure.
   std::uint64_t* budget{};
+  // Of functions that are called, whether they return elsewhere, once that is known.
+  std::map<VirtAddr, bool>* callees{};
 };
 
 [[nodiscard]] FunctionParts find_parts(const ElfFile& file, const CodeRanges& ranges,

@@ -99,9 +99,12 @@ class Scan {
   // do not say so.
   void dynamic_relocations() {
     for (const DynamicTable& table : dynamic_tables(file_)) {
+      if (!table.whole) unread("the relocations that the dynamic section names");
+      const auto offset = file_.offset_of(table.address);
       const bool known = std::ranges::any_of(file_.sections(), [&](const Section& section) {
         const bool holds = section.holds_relocations() || section.type == SHT_RELR;
-        return holds && section.allocated() && section.contains(table.address);
+        return holds && section.allocated() && section.offset == offset &&
+               section.addr == table.address && section.size.value >= table.bytes.size();
       });
       if (known) continue;
       for_each_relocation(file_, table, [&](const DynamicRelocation& r) {

@@ -11,6 +11,8 @@ namespace {
 
 using OriginKind = ValueOrigin::Kind;
 
+// Words in a table that follow each other and are no cases: indices that are never used.
+constexpr unsigned kMostOthers = 4;
 constexpr std::size_t kEntry = 4;  // bytes: GCC and LLVM write 32-bit entries
 // Of all tables of one piece together.
 constexpr std::uint64_t kMostEntries = std::uint64_t{1} << 17;
@@ -164,19 +166,31 @@ class Follower {
     return false;
   }
 
-  // add, sub of eight bytes with an operand in memory.
+  // Arithmetic of eight bytes with an operand in memory: with a register, or with a constant.
   [[nodiscard]] static bool adds_in_memory(const CodeInstruction& code) {
     const X86Encoding& e = code.encoding;
     if (code.opaque || e.map != OpcodeMap::one_byte || !e.rex_w || !e.is_memory()) return false;
-    return e.opcode == 0x01 || e.opcode == 0x03 || e.opcode == 0x29 || e.opcode == 0x2b;
+    return e.opcode == 0x01 || e.opcode == 0x03 || e.opcode == 0x29 || e.opcode == 0x2b ||
+           adds_constant(e);
+  }
+  // add, or, adc, sbb, and, sub, xor with an immediate; inc, dec.
+  [[nodiscard]] static bool adds_constant(const X86Encoding& e) {
+    const unsigned digit = e.reg & 7;
+    return ((e.opcode == 0x81 || e.opcode == 0x83) && digit != 7) ||
+           (e.opcode == 0xff && digit < 2);
   }
 
   [[nodiscard]] static std::optional<std::pair<unsigned, unsigned>> sum_operands(
       const CodeInstruction& code) {
     const X86Encoding& e = code.encoding;
     if (code.opaque || e.map != OpcodeMap::one_byte || !e.rex_w) return std::nullopt;
-    if ((e.opcode == 0x01 || e.opcode == 0x03) && e.mod == 3) return std::pair{e.reg, e.rm};
+    if ((e.opcode == 0x01 || e.opcode == 0x03 || e.opcode == 0x29 || e.opcode == 0x2b) &&
+        e.mod == 3)
+      return std::pair{e.reg, e.rm};
+    if (adds_constant(e) && e.mod == 3 && e.rm != kRsp) return std::pair{e.rm, e.rm};
     if (e.opcode == 0x8d && e.base && e.index) return std::pair{*e.base, *e.index};
+    if (e.opcode == 0x8d && e.base && !code.rip_target && *e.base != kRsp && *e.base != kRbp)
+      return std::pair{*e.base, *e.base};
     return std::nullopt;
   }
 
@@ -246,23 +260,66 @@ class Follower {
   }
 
   // The number of entries that lead to code; 0 where it is no table. Without a bound, entries are
-  // read as long as they may be cases: what is read too much costs no correctness.
+  // read on both sides of where it is said to stand, as long as they may be cases: what is read too
+  // much costs no correctness.
   std::uint64_t read_table(const Table& table, std::optional<std::uint64_t> bound) {
-    const std::uint64_t count = bound.value_or(kMostTableEntries + 1);
+    return bound ? read_bounded(table, *bound) : read_unbounded(table);
+  }
+
+  [[nodiscard]] VirtAddr target_of(const Table& table, ByteView bytes, std::size_t at) const {
+    const std::uint64_t word = load_uint(bytes, at, kEntry, std::endian::little);
+    return VirtAddr{table.base.value + ((word ^ 0x80000000U) - 0x80000000U)};
+  }
+
+  std::uint64_t read_bounded(const Table& table, std::uint64_t count) {
     const ByteView bytes = piece_.file->bytes_at(table.entries, Size{count * kEntry});
-    if (bound && bytes.size() < count * kEntry) return 0;
+    if (bytes.size() < count * kEntry) return 0;
     std::uint64_t found = 0;
     for (std::size_t i = 0; i + kEntry <= bytes.size(); i += kEntry) {
-      const std::uint64_t word = load_uint(bytes, i, kEntry, std::endian::little);
-      const VirtAddr target{table.base.value + ((word ^ 0x80000000U) - 0x80000000U)};
-      if (bound && !executable(target)) continue;  // an entry that is never used
-      if (!bound && !(executable(target) && piece_.may_be_case(target))) break;
-      if (++found > kMostTableEntries || out_.targets.size() >= kMostEntries) return 0;
-      out_.targets.push_back({target, jump_});
+      const VirtAddr target = target_of(table, bytes, i);
+      if (!executable(target)) continue;  // an entry that is never used
+      if (!add_target(target, found)) return 0;
     }
-    const std::uint64_t words = bound.value_or(found) * kEntry;
-    out_.tables.push_back({table.entries, VirtAddr{table.entries.value + words}});
+    out_.tables.push_back({table.entries, VirtAddr{table.entries.value + count * kEntry}});
     return found;
+  }
+
+  bool add_target(VirtAddr target, std::uint64_t& found) {
+    if (++found > kMostTableEntries || out_.targets.size() >= kMostEntries) return false;
+    out_.targets.push_back({target, jump_});
+    return true;
+  }
+
+  std::uint64_t read_unbounded(const Table& table) {
+    std::uint64_t found = 0;
+    VirtAddr low = table.entries, high = table.entries;
+    // Its first entry has to be one.
+    if (!may_be_entry(table, table.entries)) return 0;
+    unsigned others = 0;  // that follow each other and are no cases
+    for (VirtAddr at = table.entries; others <= kMostOthers; at.value += kEntry) {
+      const auto target = may_be_entry(table, at);
+      others = target ? 0 : others + 1;
+      if (target && !add_target(*target, found)) return 0;
+      if (target) high = VirtAddr{at.value + kEntry};
+    }
+    others = 0;
+    for (VirtAddr at = table.entries; others <= kMostOthers && at.value >= kEntry;) {
+      at.value -= kEntry;
+      const auto target = may_be_entry(table, at);
+      others = target ? 0 : others + 1;
+      if (target && !add_target(*target, found)) return 0;
+      if (target) low = at;
+    }
+    out_.tables.push_back({low, high});
+    return found;
+  }
+
+  [[nodiscard]] std::optional<VirtAddr> may_be_entry(const Table& table, VirtAddr at) const {
+    const ByteView bytes = piece_.file->bytes_at(at, Size{kEntry});
+    if (bytes.size() < kEntry) return std::nullopt;
+    const VirtAddr target = target_of(table, bytes, 0);
+    if (!executable(target) || !piece_.may_be_case(target)) return std::nullopt;
+    return target;
   }
 
   const CodePiece& piece_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace reprobe {
 namespace {
@@ -45,8 +46,11 @@ enum class Passed : std::uint8_t { none, below, up_to };
 
 // What a conditional jump tells about an unsigned value, by the low four bits of its opcode.
 Passed unsigned_limit(const CodeInstruction& jump, bool taken) {
-  if (jump.kind != InstructionKind::conditional) return Passed::none;
-  switch (jump.encoding.opcode & 0x0f) {
+  const X86Encoding& e = jump.encoding;
+  const bool jcc = (e.map == OpcodeMap::one_byte && (e.opcode & 0xf0) == 0x70) ||
+                   (e.map == OpcodeMap::map_0f && (e.opcode & 0xf0) == 0x80);
+  if (jump.kind != InstructionKind::conditional || !jcc) return Passed::none;
+  switch (e.opcode & 0x0f) {
     case 0x2:  // jb
       return taken ? Passed::below : Passed::none;
     case 0x3:  // jae
@@ -83,16 +87,40 @@ std::optional<BoundPlace> compared(const CodeInstruction& code) {
   return place;
 }
 
+// Instructions of registers alone that leave memory as it is (Intel SDM volume 2, appendix A). What
+// is not among them may write to the stack, or where %rdi points.
+bool uses_registers_only(const X86Encoding& e) {
+  if (e.map == OpcodeMap::map_0f) {
+    constexpr std::array<std::pair<unsigned, unsigned>, 5> kRanges{
+        {{0x10, 0x1f}, {0x28, 0x2f}, {0x40, 0x4f}, {0x90, 0x9f}, {0xaf, 0xcf}}};
+    return std::ranges::any_of(
+        kRanges, [&](const auto& r) { return e.opcode >= r.first && e.opcode <= r.second; });
+  }
+  constexpr std::array<std::pair<unsigned, unsigned>, 8> kRanges{{{0x00, 0x3d},
+                                                                  {0x58, 0x5f},
+                                                                  {0x63, 0x63},
+                                                                  {0x80, 0x8d},
+                                                                  {0x90, 0x99},
+                                                                  {0xa8, 0xa9},
+                                                                  {0xb0, 0xc1},
+                                                                  {0xd0, 0xd3}}};
+  const bool group = e.opcode == 0xc6 || e.opcode == 0xc7 || e.opcode == 0xf6 || e.opcode == 0xf7 ||
+                     e.opcode == 0x69 || e.opcode == 0x6b;
+  return e.map == OpcodeMap::one_byte && (group || std::ranges::any_of(kRanges, [&](const auto& r) {
+                                            return e.opcode >= r.first && e.opcode <= r.second;
+                                          }));
+}
+
 bool may_write_memory(const CodeInstruction& code) {
   const X86Encoding& e = code.encoding;
   if (code.kind != InstructionKind::other) return false;  // jumps, nops
-  if (!code.memory) {
-    const bool implicit = e.map == OpcodeMap::one_byte &&
-                          ((e.opcode >= 0x50 && e.opcode <= 0x57) || e.opcode == 0x68 ||
-                           e.opcode == 0x6a || (e.opcode >= 0xa2 && e.opcode <= 0xab));
-    return implicit;
+  if (!code.memory) return !uses_registers_only(e);
+  if (e.map == OpcodeMap::map_0f) {
+    // cmov, imul, movzx, popcnt, bsf, bsr, movsx
+    constexpr std::array<unsigned, 8> kReads{0xaf, 0xb6, 0xb7, 0xb8, 0xbc, 0xbd, 0xbe, 0xbf};
+    const bool cmov = (e.opcode & 0xf0) == 0x40;
+    return !cmov && std::ranges::find(kReads, e.opcode) == kReads.end();
   }
-  if (e.map == OpcodeMap::map_0f) return e.opcode < 0xb6 || e.opcode > 0xbf;
   if (e.map != OpcodeMap::one_byte) return true;
   constexpr std::array<unsigned, 11> reads{0x8b, 0x8d, 0x63, 0x3b, 0x3a, 0x39,
                                            0x38, 0x03, 0x2b, 0x84, 0x85};

@@ -141,6 +141,18 @@ class HeightWalk {
     flow_to(0, State{entered_by_calls ? Depth{kEntered, 0} : Depth{0, 0}, std::nullopt});
   }
 
+  // Is the return address, where it was at the entry, written over or popped?
+  [[nodiscard]] bool changes_return() {
+    follow();
+    for (std::size_t i = 0; i < code_.size(); ++i) {
+      if (!states_[i]) continue;
+      if (overwrites_return(code_[i], *states_[i])) return true;
+      const Depth after = step(code_[i], i, *states_[i]).sp;
+      if (after.origin == kEntered && after.bytes < 0) return true;
+    }
+    return false;
+  }
+
   std::vector<StackJump> run() {
     follow();
     // What only an indirect jump or other code leads to begins at a depth that is not known.
@@ -221,6 +233,10 @@ std::vector<StackJump> returns_that_jump(std::span<const CodeInstruction> code,
       code, [](const CodeInstruction& c) { return c.kind == InstructionKind::ret; });
   if (!returns) return {};
   return HeightWalk(code, entered_by_calls).run();
+}
+
+bool changes_return_address(std::span<const CodeInstruction> code) {
+  return HeightWalk(code, true).changes_return();
 }
 
 std::optional<JumpThunk> jump_thunk(const CodeRanges& ranges, VirtAddr address) {

@@ -25,6 +25,10 @@ struct StackJump {
 [[nodiscard]] std::vector<StackJump> returns_that_jump(std::span<const CodeInstruction> code,
                                                        bool entered_by_calls);
 
+// Does a function that is entered by calls write over the address that it returns to, or take it
+// off the stack?
+[[nodiscard]] bool changes_return_address(std::span<const CodeInstruction> code);
+
 struct JumpThunk {
   std::optional<unsigned> reg;  // it jumps to the address in this register
 };

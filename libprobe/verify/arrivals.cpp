@@ -1,11 +1,15 @@
 #include "libprobe/verify/arrivals.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "libprobe/code/flow_ranges.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
+#include "libprobe/verify/changed_returns.hpp"
 #include "libprobe/verify/x86_reading.hpp"
 
 namespace reprobe {
@@ -67,10 +71,17 @@ class ArrivalFinder {
     return after != changed_.begin() && address < std::prev(after)->end;
   }
 
-  // Bytes that look like a branch are one where a function's instructions say so.
+  // A field that leads to changed code, by its end, if it belongs to the instruction that has it.
+  struct Field {
+    VirtAddr end;
+    VirtAddr target;
+    unsigned width{};
+  };
+
   void scan(const Segment& segment) {
     const ByteView bytes = before_.bytes_at(segment.vaddr, segment.filesz);
     const std::uint64_t start = segment.vaddr.value;
+    const bool fixed = before_.header().type == ET_EXEC;
     std::uint32_t word = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       const auto byte = std::to_integer<std::uint32_t>(bytes[i]);
@@ -80,22 +91,100 @@ class ArrivalFinder {
       const std::uint64_t near = end + ((std::uint64_t{byte} ^ 0x80U) - 0x80U);
       const bool short_one =
           i != 0 && is_short_branch(std::to_integer<unsigned>(bytes[i - 1])) && is_changed(near);
-      if ((i >= 4 && is_changed(far)) || short_one) read_function(VirtAddr{end - 1});
+      if (short_one) add_field({VirtAddr{end}, VirtAddr{near}, 1});
+      if (i >= 4 && is_changed(far)) add_field({VirtAddr{end}, VirtAddr{far}, 4});
+      if (i >= 4 && fixed && is_changed(word)) add_field({VirtAddr{end}, VirtAddr{word}, 4});
+    }
+    read_function();
+  }
+
+  // Fields come by address: those of one function follow each other.
+  void add_field(const Field& field) {
+    const VirtAddr holds{field.end.value - 1};
+    if (!fields_.empty() && !range_.contains(holds)) read_function();
+    if (fields_.empty()) {
+      const auto range = ranges_->find(holds);
+      if (!range || range->end.value - range->start.value > CodeRanges::kLongest) return;
+      range_ = *range;
+    }
+    fields_.push_back(field);
+  }
+
+  void read_function() {
+    const std::vector<Field> fields = std::exchange(fields_, {});
+    if (fields.empty()) return;
+    std::vector<X86Reading> code;
+    for (VirtAddr at = range_.start; at < range_.end;) {
+      const auto reading = read_x86(before_, at);
+      // Behind what Zydis does not know the other decoder tells where to go on.
+      const auto other = reading ? std::nullopt : ranges_->decode_at(at);
+      if (!reading && !other) break;
+      if (reading) code.push_back(*reading);
+      at = reading ? reading->end() : other->end();
+    }
+    const std::vector<bool> sure = surely_read(code);
+    for (const Field& field : fields) {
+      const auto holder = holder_of(code, VirtAddr{field.end.value - 1});
+      if (holder && leads_there(code[*holder], field)) {
+        found_.push_back({code[*holder].address, field.target});
+      } else {
+        add_unsure(field, code, sure);
+      }
     }
   }
 
-  void read_function(VirtAddr holds) {
-    const auto range = ranges_->find(holds);
-    if (!range || range->end.value - range->start.value > CodeRanges::kLongest) return;
-    if (!read_.insert(range->start).second) return;
-    for (VirtAddr at = range->start; at < range->end;) {
-      const auto code = read_x86(before_, at);
-      // Behind what Zydis does not know the other decoder tells where to go on.
-      const auto other = code ? std::nullopt : ranges_->decode_at(at);
-      if (!code && !other) return;
-      if (code && code->target && is_changed(code->target->value))
-        found_.push_back({at, *code->target});
-      at = code ? code->end() : other->end();
+  // The instruction that has the byte, by index.
+  static std::optional<std::size_t> holder_of(const std::vector<X86Reading>& code, VirtAddr byte) {
+    const auto after = std::ranges::upper_bound(code, byte, {}, &X86Reading::address);
+    if (after == code.begin() || byte >= std::prev(after)->end()) return std::nullopt;
+    return static_cast<std::size_t>(std::prev(after) - code.begin());
+  }
+
+  static bool leads_there(const X86Reading& code, const Field& field) {
+    if (code.target == field.target) return true;
+    if (code.operation == Operation::lea && code.memory && code.memory->address == field.target)
+      return true;
+    const auto immediate = code.immediate();
+    return !code.target && immediate &&
+           static_cast<std::uint64_t>(*immediate) == field.target.value;
+  }
+
+  // The instructions to which execution comes without passing the end of a block, from the start or
+  // from where a branch leads to.
+  std::vector<bool> surely_read(const std::vector<X86Reading>& code) {
+    std::set<VirtAddr> targets;
+    for (const X86Reading& reading : code) {
+      if (reading.target) targets.insert(*reading.target);
+    }
+    std::vector<bool> sure(code.size());
+    bool on = true;
+    for (std::size_t i = 0; i < code.size(); ++i) {
+      const bool gap = i != 0 && code[i - 1].end() != code[i].address;
+      on = (on && !gap) || targets.contains(code[i].address);
+      sure[i] = on;
+      const bool elsewhere =
+          code[i].flow == ReadFlow::call && code[i].target && changes_its_return(*code[i].target);
+      if (code[i].ends_block() || elsewhere) on = false;
+    }
+    return sure;
+  }
+
+  bool changes_its_return(VirtAddr callee) {
+    const auto known = callees_.find(callee);
+    if (known != callees_.end()) return known->second;
+    return callees_[callee] = reprobe::changes_its_return(before_, callee);
+  }
+
+  // An instruction that ends with the field and leads there, if it may begin where it would.
+  void add_unsure(const Field& field, const std::vector<X86Reading>& code,
+                  const std::vector<bool>& sure) {
+    constexpr std::uint64_t kOpcode = 2;  // what stands before it are prefixes
+    for (std::uint64_t before = 1; before <= kOpcode; ++before) {
+      const VirtAddr at{field.end.value - field.width - before};
+      const auto read = read_x86(before_, at);
+      if (!read || read->end() != field.end || !leads_there(*read, field)) continue;
+      const auto holder = holder_of(code, at);
+      if (!holder || !sure[*holder]) return found_.push_back({at, field.target});
     }
   }
 
@@ -103,7 +192,9 @@ class ArrivalFinder {
   const ElfFile& after_;
   std::optional<CodeRanges> ranges_;
   std::vector<Range> changed_;  // addresses, ascending
-  std::set<VirtAddr> read_;     // starts of functions
+  CodeRange range_;             // the function that holds `fields_`
+  std::vector<Field> fields_;
+  std::map<VirtAddr, bool> callees_;  // functions, and whether they return elsewhere
   std::vector<ArrivingBranch> found_;
 };
 

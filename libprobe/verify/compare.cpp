@@ -13,20 +13,20 @@
 #include "libprobe/audit/index_probes.hpp"
 #include "libprobe/audit/read_probes.hpp"
 #include "libprobe/notes/index.hpp"
-#include "libprobe/notes/respell.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
 #include "libprobe/verify/allowed.hpp"
 #include "libprobe/verify/byte_ranges.hpp"
 #include "libprobe/verify/check_index.hpp"
+#include "libprobe/verify/compare_build_id.hpp"
 #include "libprobe/verify/compare_guards.hpp"
 #include "libprobe/verify/compare_index.hpp"
 #include "libprobe/verify/compare_notes.hpp"
+#include "libprobe/verify/compare_probes.hpp"
 #include "libprobe/verify/compare_process.hpp"
 #include "libprobe/verify/compare_site_symbols.hpp"
 #include "libprobe/verify/compare_sleds.hpp"
 #include "libprobe/verify/compare_upgrade.hpp"
-#include "libprobe/verify/counter_values.hpp"
 #include "libprobe/verify/leftovers.hpp"
 #include "libprobe/verify/moved_data.hpp"
 #include "libprobe/verify/verify_finding.hpp"
@@ -67,105 +67,6 @@ void compare_bytes(const ElfFile& before, const ElfFile& after, const SectionMat
   }
 }
 
-// What a tracer sees of a probe; equal ones cannot be told apart.
-struct Seen {
-  std::uint32_t section{};  // of the result
-  std::string_view provider;
-  std::string_view name;
-  std::string arguments;
-  VirtAddr site;
-  VirtAddr semaphore;
-  auto operator<=>(const Seen&) const = default;
-};
-
-Seen seen(const Probe& probe) {
-  return {probe.note.section,   probe.note.provider, probe.note.name,
-          probe.note.arguments, probe.site,          probe.semaphore};
-}
-
-// A probe of the input, and as which probes of the result it may be found again.
-struct Old {
-  const Probe* probe{};
-  Seen seen;
-  Seen repaired;  // with the counter that the file proves, and other spellings where asked for
-
-  [[nodiscard]] bool is(const Seen& other) const { return other == seen || other == repaired; }
-};
-
-// By section, then by place: a section that moves behind another keeps its own order.
-std::vector<const Probe*> by_section(const ProbeFile& file) {
-  std::vector<const Probe*> probes;
-  for (const Probe& probe : file.probes) probes.push_back(&probe);
-  std::ranges::stable_sort(probes, {}, [](const Probe* probe) { return probe->note.section; });
-  return probes;
-}
-
-// The probes of the input, by_section().
-std::vector<Old> old_probes(const ElfFile& file, const ProbeFile& probes, const SectionMatch& match,
-                            const CompareOptions& options) {
-  const std::vector<VirtAddr> counters = proven_counters(file, probes);
-  std::vector<Old> result;
-  for (const Probe* probe : by_section(probes)) {
-    Old old{probe, seen(*probe), {}};
-    old.seen.section = match.notes != 0 ? match.notes : match.number(probe->note.section);
-    old.repaired = old.seen;
-    old.repaired.semaphore = counters[static_cast<std::size_t>(probe - probes.probes.data())];
-    if (options.allow_respelled) {
-      old.repaired.arguments = respell_arguments(old.seen.arguments, file.header().machine);
-    }
-    result.push_back(std::move(old));
-  }
-  return result;
-}
-
-Finding probe_finding(const Probe& probe, std::string rule, std::string message) {
-  Finding result = verify_finding(std::move(rule), std::move(message));
-  result.provider = probe.note.provider;
-  result.name = probe.note.name;
-  result.site = probe.site.value;
-  result.note_offset = probe.note.file_offset.value;
-  result.evidence = probe.evidence;
-  return result;
-}
-
-// As many as must be kept of each kind are there. Of equal probes one may be removed and another
-// not: it does not matter which.
-void compare_kept(const std::vector<Old>& before, const ProbeFile& after,
-                  const CompareOptions& options, std::vector<Finding>& out) {
-  std::map<Seen, std::size_t> found;
-  for (const Probe& probe : after.probes) ++found[seen(probe)];
-  for (const Old& old : before) {
-    const Verdict verdict = old.probe->verdict;
-    const bool may_go = verdict == Verdict::dangling ||
-                        (verdict == Verdict::ambiguous && options.allow_removed_ambiguous);
-    if (may_go) continue;
-    std::size_t& same = found[old.seen];
-    std::size_t& left = same != 0 ? same : found[old.repaired];
-    if (left == 0) {
-      out.push_back(probe_finding(
-          *old.probe, "verify-probe-lost",
-          fmt::format("the probe was {} and is not in the result", to_string(verdict))));
-    } else {
-      --left;
-    }
-  }
-}
-
-void compare_probes(const std::vector<Old>& before, const ProbeFile& after,
-                    const CompareOptions& options, std::vector<Finding>& out) {
-  compare_kept(before, after, options, out);
-  // Kept probes stand in the old order, so one walk over both lists pairs them.
-  const std::vector<const Probe*> results = by_section(after);
-  auto next = results.begin();
-  for (const Old& old : before) {
-    if (next != results.end() && old.is(seen(**next))) ++next;
-  }
-  if (next != results.end()) {
-    out.push_back(probe_finding(**next, "verify-probe-added",
-                                "the result has a probe that the input has not, or not there"));
-  }
-}
-
 using OtherNotes = std::vector<std::tuple<std::string_view, std::uint32_t, std::string_view>>;
 
 void add_notes(const NoteScan& scan, OtherNotes& out) {
@@ -190,50 +91,6 @@ bool same_other_notes(const ElfFile& before, const ProbeFile& old, const ElfFile
   std::ranges::sort(left);
   std::ranges::sort(right);
   return left == right && apart_before.notes.size() == apart_after.notes.size();
-}
-
-// What tells a probe where its note may stand elsewhere.
-using Known = std::tuple<std::string_view, std::string_view, std::string_view, VirtAddr, VirtAddr>;
-
-Known known(const Probe& probe, VirtAddr semaphore) {
-  return {probe.note.provider, probe.note.name, probe.note.arguments, probe.site, semaphore};
-}
-
-bool on_nop(const Probe& probe) {
-  const NopKind kind = probe.facts.nop.kind;
-  return kind == NopKind::nop || kind == NopKind::nop5 || kind == NopKind::nop10;
-}
-
-// Notes that were gone: every probe of the result is one of the source's, a debug file or the
-// index, in its order. `counters`: what repairs make of its semaphores. `doubtful`: probes that are
-// in doubt may stand on something else than a nop. (What a stripped file leaves in doubt the source
-// may have decided.)
-void compare_restored(const ProbeFile& source, const std::vector<VirtAddr>& counters, bool doubtful,
-                      const ProbeFile& after, std::vector<Finding>& out) {
-  auto next = after.probes.begin();
-  for (std::size_t i = 0; i < source.probes.size() && next != after.probes.end(); ++i) {
-    const Probe& probe = source.probes[i];
-    const Known now = known(*next, next->semaphore);
-    if (now != known(probe, probe.semaphore) &&
-        (counters.empty() || now != known(probe, counters[i]))) {
-      continue;
-    }
-    if (next->verdict != Verdict::live &&
-        !(next->verdict == Verdict::ambiguous && (doubtful || on_nop(*next)))) {
-      out.push_back(probe_finding(
-          *next, "verify-probe-added",
-          fmt::format("the restored probe is {} in the result", to_string(next->verdict))));
-    }
-    ++next;
-  }
-  if (next == after.probes.end()) return;
-  out.push_back(probe_finding(*next, "verify-probe-added",
-                              "the result has a probe that its source has not, or not there"));
-}
-
-void compare_with_index(const ElfFile& before, const ProbeFile& now, std::vector<Finding>& out) {
-  const ProbeFile indexed = read_index_probes(before).value_or(ProbeFile{});
-  compare_restored(indexed, proven_counters(before, indexed), true, now, out);
 }
 
 // Is the section in the one file and not in the other?
@@ -265,7 +122,7 @@ std::vector<Finding> compare_repairs(const ElfFile& before, const ElfFile& after
   } else if (from_index) {
     compare_with_index(before, now, out);
   } else if (options.elsewhere == nullptr) {
-    compare_probes(old_probes(before, old, match, options), now, options, out);
+    compare_probes(before, old, match, options, now, out);
   }
   check_index(before, after, now, out);
   compare_note_bytes(before, old, after, now, out);
@@ -274,11 +131,7 @@ std::vector<Finding> compare_repairs(const ElfFile& before, const ElfFile& after
   if (!same_other_notes(before, old, after, now)) {
     out.push_back(verify_finding("verify-bytes", "notes of other owners are lost or new"));
   }
-  if (!options.allow_new_build_id && before.build_id() != after.build_id()) {
-    out.push_back(
-        verify_finding("verify-build-id",
-                       fmt::format("expected {}, found {}", before.build_id(), after.build_id())));
-  }
+  if (!options.allow_new_build_id) compare_build_id(before, after, out);
   return out;
 }
 
@@ -291,16 +144,24 @@ std::vector<Finding> compare_moved_repairs(const ElfFile& before, const ElfFile&
   return compare_repairs(before, *moved->put_back, options);
 }
 
+// A new build-id is a hash of all the other bytes.
+std::vector<Finding> compare_repairs_and_id(const ElfFile& before, const ElfFile& after,
+                                            const CompareOptions& options) {
+  auto out = compare_moved_repairs(before, after, options);
+  if (options.allow_new_build_id) check_new_build_id(after, out);
+  return out;
+}
+
 // Symbols at the sites come last, and their record gives back what the repairs made.
 std::vector<Finding> compare_fix(const ElfFile& before, const ElfFile& after,
                                  const CompareOptions& options) {
   if (!options.allow_site_symbols || !gained(before, after, kSitesNamed))
-    return compare_moved_repairs(before, after, options);
+    return compare_repairs_and_id(before, after, options);
   const auto repaired = without_site_symbols(after);
   if (!repaired) return {verify_finding("verify-undo", repaired.error().message)};
   auto out = compare_site_symbols(*repaired, after);
   if (same_files(before, *repaired)) return out;
-  auto repairs = compare_moved_repairs(before, *repaired, options);
+  auto repairs = compare_repairs_and_id(before, *repaired, options);
   std::ranges::move(repairs, std::back_inserter(out));
   return out;
 }

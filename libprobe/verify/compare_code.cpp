@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "libprobe/verify/changed_returns.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -37,8 +38,9 @@ class FunctionComparer {
       if (code.reading && code.reading->target) branches_.emplace(*code.reading->target, &code);
     }
     for (const ArrivingBranch& branch : arrivals) {
-      if (branch.source < flow.function.start || branch.source >= flow.end())
-        foreign_.insert(branch.target);
+      // Its own are read with it; what begins inside of its instructions makes its flow incomplete.
+      const bool own = branch.source >= flow.function.start && branch.source < flow.end();
+      if (!own) foreign_.insert(branch.target);
     }
     find_dead_filler();
   }
@@ -47,6 +49,7 @@ class FunctionComparer {
     for (std::size_t i = 0; i < code_.size(); ++i) {
       const ReadCode& code = code_[i];
       if (same_bytes(code)) continue;
+      check_callees();
       const CodeInstruction* planned = flow_.at(code.address);
       if (planned == nullptr || planned->size != code.size) {
         add_finding(code.address, "two decoders read it differently");
@@ -72,6 +75,21 @@ class FunctionComparer {
   }
 
  private:
+  // Of a function that has changed, once: what it calls comes back behind the call.
+  void check_callees() {
+    if (std::exchange(callees_checked_, true)) return;
+    std::set<VirtAddr> callees;
+    for (const ReadCode& code : code_) {
+      const bool calls = code.reading && code.reading->flow == ReadFlow::call;
+      if (!calls || !code.reading->target || !callees.insert(*code.reading->target).second)
+        continue;
+      const VirtAddr callee = *code.reading->target;
+      if (callee >= flow_.function.start && callee < flow_.end()) continue;
+      if (changes_its_return(before_, callee))
+        add_finding(code.address, "what is called there returns elsewhere");
+    }
+  }
+
   // An instruction of the function. Where Zydis knows none, its end is taken from FunctionFlow:
   // it may stand unchanged beside what changed, and cannot be moved.
   struct ReadCode {
@@ -133,7 +151,7 @@ class FunctionComparer {
     if (branch != branches_.end() && branch->first < code.end()) return true;
     for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
          it != flow_.targets.end() && it->address < code.end(); ++it) {
-      const bool certain = (it->kinds & ~(kTargetWord | kTargetForeign)) != 0;
+      const bool certain = (it->kinds & ~(kTargetWord | kTargetDistance | kTargetForeign)) != 0;
       if (certain || !is_substituted(code.address)) return true;
     }
     return false;
@@ -323,6 +341,7 @@ class FunctionComparer {
     result_.findings.push_back(std::move(finding));
   }
 
+  bool callees_checked_{};
   const FunctionFlow& flow_;
   const ElfFile& before_;
   const ElfFile& after_;

@@ -35,8 +35,11 @@ class ReachFinder {
     make_targets();
     find_fields();
     for (const VirtAddr field : fields_) {
-      if (read_.contains(field.value)) continue;
-      if (!skips_start_code(field) && !read_function(field)) read_anyhow(field);
+      if (!start_code_.contains(field.value)) find_start_code(field);
+    }
+    for (const VirtAddr field : fields_) {
+      if (read_.contains(field.value) || start_code_.contains(field.value)) continue;
+      if (!read_function(field)) read_anyhow(field);
     }
     const auto key = [](const CounterOperand& o) { return std::pair(o.code.address, o.counter); };
     std::ranges::sort(out_.operands, {}, key);
@@ -199,7 +202,8 @@ class ReachFinder {
         at = other->end();
         continue;
       }
-      take(*code);
+      // Without symbols the range may hold it and other functions.
+      if (!start_code_.contains(at.value)) take(*code);
       at = code->end();
     }
     const auto first = std::ranges::lower_bound(fields_, range->start);
@@ -233,17 +237,16 @@ class ReachFinder {
   // crtstuff.c's two functions without an FDE compare the end of the table of transactional memory
   // clones, which may lie where the counters begin, with its start, and give it to a function that
   // libgcc does not have any more. They read nothing there.
-  bool skips_start_code(VirtAddr field) {
+  // Behind a prefix there begins an instruction too, so all starts are tried.
+  void find_start_code(VirtAddr field) {
     for (std::uint64_t before = 1; before <= 3; ++before) {
       const VirtAddr start{field.value - before};
       const auto first = read_x86(file_, start);
       const auto end_of_table = first ? put_address(*first) : std::nullopt;
       std::set<std::uint64_t> passed;
       if (!end_of_table || !only_compares(start, *end_of_table, passed)) continue;
-      read_.insert(passed.begin(), passed.end());
-      return true;
+      start_code_.insert(passed.begin(), passed.end());
     }
-    return false;
   }
 
   // From there to the return, a trap or the jump through a register the address is taken at least
@@ -362,8 +365,9 @@ class ReachFinder {
   std::map<std::uint64_t, std::size_t> slots_;                    // words of the GOT -> counter
   std::vector<std::pair<std::uint64_t, std::uint64_t>> targets_;  // [first, last) of operands
   std::vector<std::uint64_t> got_;
-  std::vector<VirtAddr> fields_;  // of four bytes that may lead to a counter
-  std::set<std::uint64_t> read_;  // those that were read with a function
+  std::vector<VirtAddr> fields_;        // of four bytes that may lead to a counter
+  std::set<std::uint64_t> read_;        // those that were read with a function
+  std::set<std::uint64_t> start_code_;  // bytes of crtstuff.c's two functions
   CounterReach out_;
 };
 

@@ -22,7 +22,7 @@ import struct
 import subprocess
 
 PAGE = 4096
-RECORDS = (".reprobe.undo", ".reprobe.undo.site", ".reprobe.undo.on")
+RECORDS = (".reprobe.undo", ".reprobe.undo.site", ".reprobe.undo.on", ".reprobe.undo.symbols")
 # Each note and each counter is a thing of its own here. A sled, a check or an index that is there by
 # half is broken.
 SEPARATE = ("fix", "from-debug", "from-index", "guards-on")

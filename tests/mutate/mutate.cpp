@@ -29,9 +29,10 @@ struct Question {
   const ElfFile* source{};
 };
 
-// The record says which of the three commands made it.
+// The record says which command made it.
 bool gives_back_other_bytes(const Question& question, const ElfFile& changed) {
-  for (const auto name : {reprobe::kUndoSection, reprobe::kGuardsAtSite, reprobe::kGuardsOn}) {
+  for (const auto name : {reprobe::kUndoSection, reprobe::kGuardsAtSite, reprobe::kGuardsOn,
+                          reprobe::kSitesNamed}) {
     if (changed.section(name) == nullptr) continue;
     const auto plan = reprobe::plan_undo(changed, name);
     if (!plan) return false;
@@ -51,8 +52,13 @@ bool accepted(const Question& question, const Bytes& bytes, bool stated, std::st
   if (!changed) return false;
   if (question.command == kGivesBack) return gives_back_other_bytes(question, *changed);
   reprobe::CompareOptions options;
-  const auto asked = std::ranges::find(reprobe::kRewriteCommands, question.command,
-                                       [](auto command) { return reprobe::to_string(command); });
+  options.allow_site_symbols = question.command == "fix-symbols";
+  options.allow_new_build_id = question.command == "fix-build-id";
+  options.allow_respelled = question.command == "fix-respell";
+  const std::string_view command =
+      question.command.starts_with("fix-") ? "fix" : std::string_view(question.command);
+  const auto asked = std::ranges::find(reprobe::kRewriteCommands, command,
+                                       [](auto known) { return reprobe::to_string(known); });
   if (asked == reprobe::kRewriteCommands.end()) return false;
   if (stated) options.command = *asked;
   options.notes_from = question.source;

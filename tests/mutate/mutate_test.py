@@ -39,13 +39,16 @@ BUILDS = {
 SHORT = ("gcc lld", "clang mold no-pie")
 COMMANDS = {
     "fix": ["fix"],
+    "fix-symbols": ["fix", "--symbols"],
+    "fix-build-id": ["fix", "--build-id=new"],
+    "fix-respell": ["fix", "--respell"],
     "sled": ["sled"],
     "sled-always": ["sled", "--guard", "always"],
     "guards-site": ["guards", "--to", "site"],
     "guards-on": ["guards", "--to", "on"],
     "relativize": ["relativize"],
 }
-UNDO = {"sled": ["sled", "--undo"], "sled-always": ["sled", "--undo"],
+UNDO = {"fix-symbols": ["fix", "--undo-symbols"], "sled": ["sled", "--undo"], "sled-always": ["sled", "--undo"],
         "guards-site": ["guards", "--to", "restore"], "guards-on": ["guards", "--to", "restore"]}
 # What is asked of mutate.cpp where it is not the result's own name.
 ASKED = {"sled-always": "sled", "from-debug": "fix", "from-index": "fix", "upgrade": "fix",
@@ -98,19 +101,23 @@ class Maker:
     def results_of(self, name, program, runs, weight=1.0):
         """The results of every command that does something to it."""
         with open(program, "rb") as file:
-            original = file.read()
+            seen = {file.read()}  # an option that changes nothing makes no result of its own
         made = {}
         for command, words in COMMANDS.items():
             out, _ = self.rewrite(words, program)
             if out is None:
                 continue
             with open(out, "rb") as file:
-                if file.read() == original:
-                    continue
+                contents = file.read()
+            if contents in seen:
+                continue
+            seen.add(contents)
             made[command] = out
             yield Result(name, command, program, out, runs, weight=weight)
             if command in UNDO:
-                yield Result(name, f"record of {command}", program, out, runs, weight=weight / 2)
+                # The record of symbols gives back what the repairs had made.
+                given = made.get("fix", program) if command == "fix-symbols" else program
+                yield Result(name, f"record of {command}", given, out, runs, weight=weight / 2)
                 yield from self.undone(name, command, out, runs, weight / 2)
         yield from self.restored(name, program, made.get("relativize"), runs, weight)
 

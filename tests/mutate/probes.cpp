@@ -158,7 +158,8 @@ bool swapped_notes(Draft& draft) {
 }
 
 const Section* record(const Draft& draft) {
-  for (const auto name : {reprobe::kUndoSection, reprobe::kGuardsAtSite, reprobe::kGuardsOn}) {
+  for (const auto name : {reprobe::kUndoSection, reprobe::kGuardsAtSite, reprobe::kGuardsOn,
+                          reprobe::kSitesNamed}) {
     if (const Section* found = draft.file.section(name)) return found;
   }
   return nullptr;

@@ -235,7 +235,7 @@ TEST_CASE("Flow: a table of another part leads into the function") {
   const FunctionFlow flow = flow_of(elf, 0x1008);
   CHECK(flow.complete);
   // A word of data names it, and a table.
-  CHECK(flow.target(VirtAddr{0x1009}) == (kTargetTable | kTargetWord));
+  CHECK(flow.target(VirtAddr{0x1009}) == (kTargetTable | kTargetDistance));
 }
 
 TEST_CASE("Flow: addresses in relocations, words and symbols are targets") {

@@ -6,6 +6,7 @@
 
 #include "libprobe/code/flow_scan.hpp"
 #include "libprobe/code/x86_length.hpp"
+#include "libprobe/elf/dynamic_tables.hpp"
 #include "libprobe/rewrite/guards/start_code.hpp"
 
 namespace reprobe {
@@ -91,6 +92,9 @@ class CounterScan {
     const References references = find_references(file_, AddressRanges(std::move(asked)));
     if (!references.unread.empty()) {
       unknown_for_all(VirtAddr{}, references.unread + " could not be read");
+    }
+    for (const DynamicTable& table : dynamic_tables(file_)) {
+      if (!table.whole) unknown_for_all(table.address, "relocations that cannot be read");
     }
     for (const Reference& r : references.found) {
       const bool word = r.kind == ReferenceKind::word;

@@ -178,7 +178,7 @@ class FunctionUses {
   [[nodiscard]] bool has_target_inside(const CodeInstruction& code) const {
     for (auto it = std::ranges::upper_bound(flow_.targets, code.address, {}, &CodeTarget::address);
          it != flow_.targets.end() && it->address < code.end(); ++it) {
-      if ((it->kinds & ~(kTargetWord | kTargetForeign)) != 0) return true;
+      if ((it->kinds & ~(kTargetWord | kTargetDistance | kTargetForeign)) != 0) return true;
     }
     return false;
   }
@@ -193,8 +193,8 @@ class FunctionUses {
   [[nodiscard]] std::vector<ArrivalPoint> arrivals_of() const {
     constexpr TargetKinds kFromElsewhere =
         kTargetForeign | kTargetLandingPad | kTargetSymbol | kTargetFde;
-    constexpr TargetKinds kByJump =
-        kTargetTable | kTargetRelocation | kTargetWord | kTargetLea | kTargetEndbr;
+    constexpr TargetKinds kByJump = kTargetTable | kTargetRelocation | kTargetWord |
+                                    kTargetDistance | kTargetLea | kTargetEndbr;
     std::vector<ArrivalPoint> arrivals;
     for (const CodeTarget& target : flow_.targets) {
       if ((target.kinds & kFromElsewhere) != 0) {
