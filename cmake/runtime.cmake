@@ -32,7 +32,8 @@ set_target_properties(reprobe-rt PROPERTIES VERSION ${PROJECT_VERSION}
 
 # What counts in a program that knows nothing of it; `reprobe run` sets it up.
 add_library(reprobe-agent SHARED "${PROJECT_SOURCE_DIR}/libprobe/agent/agent.c"
-            "${PROJECT_SOURCE_DIR}/libprobe/agent/counting.c")
+            "${PROJECT_SOURCE_DIR}/libprobe/agent/counting.c"
+            "${PROJECT_SOURCE_DIR}/libprobe/agent/dlopen.S")
 set_source_files_properties("${PROJECT_SOURCE_DIR}/libprobe/agent/counting.c" PROPERTIES
                             COMPILE_OPTIONS "-mgeneral-regs-only;-fno-stack-protector")
 target_include_directories(reprobe-agent PRIVATE "${PROJECT_SOURCE_DIR}")

@@ -48,8 +48,8 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->allow_extra_args(false);
   command
       .add_option("--follow", options.follow,
-                  "milliseconds between looks for libraries that were opened; 0: do not look, and "
-                  "start no thread in the program")
+                  "milliseconds between looks for libraries that were opened by their names alone; 0: do "
+                  "not look, and start no thread in the program")
       ->type_name("MS")
       ->check(CLI::Range(0, 3600000))
       ->default_val(10);

@@ -169,11 +169,11 @@ class Lister {
         if (!headers[i].empty()) listed[shown]["header"] = headers[i];
         ++shown;
       }
-      if (form) files_.back()["attach"] = attach_json(path, file, probes, *form);
+      if (form) files_.back()["attach"] = attach_json(path, file, probes, *form, events_);
       if (!needed_by.empty()) files_.back()["needed_by"] = needed_by;
       if (indexed) files_.back()["source"] = "index";
     } else if (form) {
-      print_attach_lines(path, file, probes, *form, terminal_);
+      print_attach_lines(path, file, probes, *form, events_, terminal_);
     } else {
       if (!first_) fmt::print("\n");
       print_text(path, file, needed_by, probes, indexed, options_.common.verbose, terminal_);
@@ -213,6 +213,7 @@ class Lister {
   const Terminal& terminal_;
   Root root_;
   LinkObjects objects_;
+  EventNames events_;  // of --as
   std::set<std::filesystem::path> seen_;  // what is listed or will be, with --deps
   int exit_{kDone};
   bool first_{true};

@@ -8,18 +8,28 @@ namespace reprobe {
 namespace {
 
 std::vector<AttachLine> lines_of(const std::string& path, const ElfFile& file,
-                                 const std::vector<const Probe*>& probes, AttachForm form) {
+                                 const std::vector<const Probe*>& probes, AttachForm form,
+                                 EventNames& events) {
   std::error_code failure;
   const auto absolute = std::filesystem::absolute(path, failure);
-  return attach_lines(failure ? path : absolute.lexically_normal().string(), file, probes, form);
+  auto lines = attach_lines(failure ? path : absolute.lexically_normal().string(), file, probes,
+                            form, events);
+  for (AttachLine& line : lines) {
+    // What is printed in another way is no line for a shell.
+    if (printable(line.text) == line.text) continue;
+    line.refused = "its line has characters that cannot be printed";
+    line.text.clear();
+    line.event.clear();
+  }
+  return lines;
 }
 
 }  // namespace
 
 void print_attach_lines(const std::string& path, const ElfFile& file,
                         const std::vector<const Probe*>& probes, AttachForm form,
-                        const Terminal& terminal) {
-  for (const AttachLine& line : lines_of(path, file, probes, form)) {
+                        EventNames& events, const Terminal& terminal) {
+  for (const AttachLine& line : lines_of(path, file, probes, form, events)) {
     const std::string name = fmt::format("{}: {}:{} at {:#x}", path, line.probe->note.provider,
                                          line.probe->note.name, line.probe->site.value);
     if (!line.refused.empty()) {
@@ -30,14 +40,14 @@ void print_attach_lines(const std::string& path, const ElfFile& file,
       terminal.warning(fmt::format("{}: left out, this form cannot fetch it: {}", name,
                                    fmt::join(line.left_out, ", ")));
     }
-    fmt::print("{}\n", printable(line.text));
+    fmt::print("{}\n", line.text);
   }
 }
 
 Json attach_json(const std::string& path, const ElfFile& file,
-                 const std::vector<const Probe*>& probes, AttachForm form) {
+                 const std::vector<const Probe*>& probes, AttachForm form, EventNames& events) {
   Json list = Json::array();
-  for (const AttachLine& line : lines_of(path, file, probes, form)) {
+  for (const AttachLine& line : lines_of(path, file, probes, form, events)) {
     Json item = {{"provider", line.probe->note.provider},
                  {"name", line.probe->note.name},
                  {"arguments", line.arguments},

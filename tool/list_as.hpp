@@ -14,10 +14,11 @@ namespace reprobe {
 // On stdout; what has no line, and arguments that it leaves out, as warnings.
 void print_attach_lines(const std::string& path, const ElfFile& file,
                         const std::vector<const Probe*>& probes, AttachForm form,
-                        const Terminal& terminal);
+                        EventNames& events, const Terminal& terminal);
 
 // The `attach` of a file's JSON.
 [[nodiscard]] Json attach_json(const std::string& path, const ElfFile& file,
-                               const std::vector<const Probe*>& probes, AttachForm form);
+                               const std::vector<const Probe*>& probes, AttachForm form,
+                               EventNames& events);
 
 }  // namespace reprobe

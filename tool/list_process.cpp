@@ -32,8 +32,9 @@ std::string armed_text(const SiteState& state) {
   return "no";
 }
 
-std::string counter_text(const LoadedProbe& now) {
-  if (now.counter_address == 0) return "-";
+std::string counter_text(const Probe& probe, const LoadedProbe& now) {
+  if (probe.semaphore.value == 0) return "-";
+  if (now.counter_address == 0) return now.address == 0 ? "-" : "unmapped";
   return now.counter ? std::to_string(*now.counter) : "unreadable";
 }
 
@@ -76,7 +77,7 @@ class ProcessLister {
     for (const int pid : *pids) list(pid, all);
     // One line for all of them: of other users' processes a user may not look at any.
     if (denied_count_ != 0) {
-      denied_.message = fmt::format("of {} processes {}", denied_count_, denied_.message);
+      denied_.message = denied_text(denied_count_, denied_.message);
       fail("", denied_);
     }
     if (options_.common.json) {
@@ -104,42 +105,44 @@ class ProcessLister {
     return shout ? terminal_.out(Style::yellow, text) : text;
   }
 
+  // One that executes another program meanwhile is looked at again.
   void list(int pid, bool all) {
+    for (int left = kMostLooks; !look(pid, all, left == 1); --left) {
+    }
+  }
+
+  // False: what was read is of no one program, and `last` is not set.
+  bool look(int pid, bool all, bool last) {
     const std::string about = fmt::format("pid {}", pid);
     const auto process = Process::open(pid);
     if (!process) {
       // Of all processes some end while they are looked at.
-      if (all) return terminal_.detail(about + ": " + process.error().message);
-      fail(about, process.error());
-      return;
+      if (all) {
+        terminal_.detail(about + ": " + process.error().message);
+      } else {
+        fail(about, process.error());
+      }
+      return true;
     }
     const auto loaded = files_.of(*process);
     if (!loaded) {
-      if (all && says_ended(loaded.error())) return;
-      if (all && says_denied(loaded.error())) {
-        denied_ = loaded.error();
-        ++denied_count_;
-        terminal_.detail(fmt::format("{} ({}): {}", about, process->name(), denied_.message));
-        return;
-      }
-      fail(fmt::format("{} ({})", about, process->name()), loaded.error());
-      return;
+      if (says_ended(loaded.error()) && !last) return false;
+      refuse(*process, loaded.error(), all);
+      return true;
+    }
+    const bool runs = process->kind() == ProcessKind::ordinary;
+    if (runs && !loaded->mapped && !last) return false;
+    const std::vector<ShownFile> shown = chosen(*process, *loaded);
+    if (process->is_gone()) {
+      if (!last) return false;
+      refuse(*process, {ErrorCode::unreadable, "", "it executes one program after the other", ""},
+             all);
+      return true;
     }
     for (const UnreadFile& unread : loaded->unread) {
       terminal_.warning(
           fmt::format("{} ({}): {}: {}", about, process->name(), unread.path, unread.reason));
       exit_ = kUnreadable;
-    }
-    std::vector<ShownFile> shown;
-    for (const LoadedElf& file : loaded->files) {
-      ShownFile item{file, {}};
-      for (LoadedProbe& now : read_loaded(*process, file)) {
-        const Probe& probe = file.elf->probes.probes[now.probe];
-        if (selected(options_.common.patterns, probe.note)) {
-          item.probes.push_back({&probe, std::move(now)});
-        }
-      }
-      if (!item.probes.empty()) shown.push_back(std::move(item));
     }
     warn_of_memory(*process, shown);
     if (options_.common.json) {
@@ -149,20 +152,41 @@ class ProcessLister {
     } else {
       print_process(*process, shown);
     }
+    return true;
+  }
+
+  // What may not be looked at, or is not there.
+  void refuse(const Process& process, const Error& error, bool all) {
+    const std::string about = fmt::format("pid {} ({})", process.pid(), process.name());
+    if (all && says_ended(error)) return;
+    if (all && says_denied(error)) {
+      denied_ = error;
+      ++denied_count_;
+      terminal_.detail(fmt::format("{}: {}", about, denied_.message));
+      return;
+    }
+    fail(about, error);
+  }
+
+  [[nodiscard]] std::vector<ShownFile> chosen(const Process& process,
+                                              const LoadedFiles& loaded) const {
+    std::vector<ShownFile> shown;
+    for (const LoadedElf& file : loaded.files) {
+      ShownFile item{file, {}};
+      for (LoadedProbe& now : read_loaded(process, file)) {
+        const Probe& probe = file.elf->probes.probes[now.probe];
+        if (selected(options_.common.patterns, probe.note)) {
+          item.probes.push_back({&probe, std::move(now)});
+        }
+      }
+      if (!item.probes.empty()) shown.push_back(std::move(item));
+    }
+    return shown;
   }
 
   void warn_of_memory(const Process& process, const std::vector<ShownFile>& shown) {
-    if (shown.empty()) return;
-    auto refused = process.memory_refused();
-    const bool unknown = std::ranges::any_of(shown.front().probes, [](const Shown& item) {
-      return item.now.state.armed == Armed::unknown;
-    });
-    // Of a process that ended meanwhile there is none.
-    if (!refused && unknown && !process.mappings()) {
-      if (options_.pid == kAllProcesses) return;
-      refused = Error{ErrorCode::unreadable, "", "it has ended", ""};
-    }
-    if (!refused) return;
+    const auto refused = process.memory_refused();
+    if (shown.empty() || !refused) return;
     terminal_.warning(fmt::format(
         "pid {} ({}): its memory cannot be read: which sites are armed is not known: {}{}",
         process.pid(), process.name(), refused->message,
@@ -203,7 +227,7 @@ class ProcessLister {
       for (const Shown& item : file.probes) {
         rows_.push_back({std::to_string(process.pid()), printable(process.name()),
                          armed_text(item.now.state), name_text(*item.probe), hex(item.now.address),
-                         counter_text(item.now), file_text(file.loaded)});
+                         counter_text(*item.probe, item.now), file_text(file.loaded)});
       }
     }
   }
@@ -228,7 +252,7 @@ class ProcessLister {
       for (const Shown& item : file.probes) {
         rows.push_back(
             {hex(item.now.address), armed_text(item.now.state), name_text(*item.probe),
-             counter_text(item.now),
+             counter_text(*item.probe, item.now),
              item.probe->note.arguments.empty() ? "-" : printable(item.probe->note.arguments)});
         if (item.now.state.armed == Armed::unknown) {
           terminal_.detail(fmt::format("{:#x} {}: {}", item.now.address, name_text(*item.probe),

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <vector>
 
+#include "tool/bench.hpp"
 #include "tool/check_script.hpp"
 #include "tool/command_line.hpp"
 #include "tool/exit_code.hpp"
@@ -117,6 +118,7 @@ int run(int argc, char** argv) {
   LdOptions ld;
   RunOptions program;
   CheckScriptOptions check;
+  BenchOptions bench;
   add_list(app, list);
   add_audit(app, audit);
   add_fix(app, fix);
@@ -128,6 +130,7 @@ int run(int argc, char** argv) {
   add_ld(app, ld);
   add_run(app, program);
   add_check(app, check);
+  add_bench(app, bench);
   try {
     app.parse(take_linker_words(argc, argv, ld), argv);
   } catch (const CLI::ParseError& error) {
@@ -143,6 +146,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("ld")) return run_ld(ld);
   if (app.got_subcommand("run")) return run_program(program);
   if (app.got_subcommand("check")) return run_check_script(check);
+  if (app.got_subcommand("bench")) return run_bench(bench);
   return run_verify(verify);
 }
 

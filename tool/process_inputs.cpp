@@ -19,6 +19,25 @@ Result<std::vector<int>> asked_processes(const std::string& pid) {
   return std::vector{number};
 }
 
+namespace {
+
+Result<LoadedFiles> loaded_files(MappedFiles& files, const Process& process) {
+  auto loaded = files.of(process);
+  for (int left = kMostLooks; left > 1 && !loaded && says_ended(loaded.error()); --left) {
+    // It executes another program, if it is there yet.
+    const auto again = Process::open(process.pid());
+    if (!again) break;
+    loaded = files.of(*again);
+  }
+  return loaded;
+}
+
+}  // namespace
+
+std::string denied_text(std::size_t count, const std::string& what) {
+  return fmt::format("of {} process{} {}", count, count == 1 ? "" : "es", what);
+}
+
 void for_each_process_elf(const std::string& pid, const InputHandlers& handlers) {
   const auto pids = asked_processes(pid);
   if (!pids) return handlers.on_error("", pids.error());
@@ -34,7 +53,7 @@ void for_each_process_elf(const std::string& pid, const InputHandlers& handlers)
       if (pid != kAllProcesses) handlers.on_error(fmt::format("pid {}", number), process.error());
       continue;
     }
-    const auto loaded = files.of(*process);
+    const auto loaded = loaded_files(files, *process);
     if (!loaded) {
       if (pid == kAllProcesses && says_ended(loaded.error())) continue;
       if (pid == kAllProcesses && says_denied(loaded.error())) {
@@ -57,7 +76,7 @@ void for_each_process_elf(const std::string& pid, const InputHandlers& handlers)
     }
   }
   if (denied_count != 0) {
-    denied.message = fmt::format("of {} processes {}", denied_count, denied.message);
+    denied.message = denied_text(denied_count, denied.message);
     handlers.on_error("", denied);
   }
 }

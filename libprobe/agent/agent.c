@@ -6,9 +6,10 @@
  * REPROBE          globs, apart by commas; none: all probes
  * REPROBE_TABLE    file of counts (table.h); none: the counts are printed when the program exits
  * REPROBE_TRACE    not empty: events are written to that file, too
- * REPROBE_FOLLOW   milliseconds between looks for libraries that were opened; 0: none are looked
- * for */
+ * REPROBE_FOLLOW   milliseconds between looks for libraries that were opened by their names alone;
+ *                  0: none are looked for */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -27,6 +28,8 @@ static const char* globs = "*:*";
 static struct reprobe_table* table;
 static reprobe_rt_handler handler = reprobe_agent_count;
 static pid_t first_process;
+static long milliseconds_between_looks;
+static int prints; /* at the end: nobody else does. The program may clear its environment. */
 
 static struct reprobe_table* map_table(void) {
   const char* path = getenv("REPROBE_TABLE");
@@ -128,13 +131,48 @@ static int attach_one(const struct reprobe_rt_probe* probe, void* context) {
   return 0;
 }
 
+/* Who opens libraries and who looks for them may be two threads. */
+static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
+
 static void attach_all(void) {
+  pthread_mutex_lock(&attaching);
   reprobe_rt_refresh();
   reprobe_rt_each(attach_one, 0);
+  pthread_mutex_unlock(&attaching);
 }
 
-static void* follow(void* milliseconds) {
-  const long wait = (long)milliseconds;
+/* Nobody attaches in a child that was just forked. */
+static void in_child(void) {
+  attaching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+  reprobe_agent_new_process();
+}
+
+/* What dlopen.S calls. */
+__attribute__((visibility("hidden"))) void* (*reprobe_agent_dlopen)(const char*, int);
+
+static void follow_from_now_on(void);
+
+/* Does the file name a library by its path, so that it does not matter who opens it? */
+__attribute__((visibility("hidden"))) int reprobe_agent_opens(const char* file) {
+  if (reprobe_agent_dlopen == 0)
+    *(void**)&reprobe_agent_dlopen = dlsym(RTLD_NEXT, "dlopen");
+  if (table == 0 || file == 0) return 0;
+  const int by_path = strchr(file, '/') != 0 && strchr(file, '$') == 0;
+  if (!by_path) follow_from_now_on();
+  return by_path;
+}
+
+__attribute__((visibility("hidden"))) void* reprobe_agent_open(const char* file, int mode) {
+  void* opened = reprobe_agent_dlopen(file, mode);
+  const int number = errno;
+  if (opened != 0) attach_all();
+  errno = number;
+  return opened;
+}
+
+static void* follow(void* unused) {
+  (void)unused;
+  const long wait = milliseconds_between_looks;
   const struct timespec moment = {wait / 1000, wait % 1000 * 1000000};
   for (;;) {
     nanosleep(&moment, 0);
@@ -143,12 +181,17 @@ static void* follow(void* milliseconds) {
   return 0;
 }
 
-static void start_following(long milliseconds) {
+/* Not before it is needed: a program with a second thread can do less (unshare(2), setns(2), and
+ * setresuid(3) after capset(2), which is of the calling thread alone). */
+static void follow_from_now_on(void) {
+  static int started;
+  if (milliseconds_between_looks <= 0 || __atomic_exchange_n(&started, 1, __ATOMIC_RELAXED) != 0)
+    return;
   sigset_t all, before;
   pthread_t thread;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  if (pthread_create(&thread, 0, follow, (void*)milliseconds) == 0) pthread_detach(thread);
+  if (pthread_create(&thread, 0, follow, 0) == 0) pthread_detach(thread);
   pthread_sigmask(SIG_SETMASK, &before, 0);
 }
 
@@ -156,22 +199,22 @@ __attribute__((constructor)) static void start(void) {
   const char* wanted = getenv("REPROBE");
   const char* wait = getenv("REPROBE_FOLLOW");
   if (wanted != 0 && *wanted != 0) globs = wanted;
+  prints = getenv("REPROBE_TABLE") == 0;
   table = reprobe_agent_table = map_table();
   if (table == 0) return;
   const char* trace = getenv("REPROBE_TRACE");
   if (trace != 0 && *trace != 0) handler = reprobe_agent_trace;
   first_process = getpid();
   reprobe_agent_new_process();
-  pthread_atfork(0, 0, reprobe_agent_new_process);
+  pthread_atfork(0, 0, in_child);
   __atomic_fetch_add(&table->attached, 1, __ATOMIC_RELAXED);
   attach_all();
-  const long milliseconds = wait == 0 ? 0 : atol(wait);
-  if (milliseconds > 0) start_following(milliseconds);
+  milliseconds_between_looks = wait == 0 ? 0 : atol(wait);
 }
 
 /* Without a command that prints: this process does, not the children that it forked. */
 __attribute__((destructor)) static void end(void) {
-  if (table == 0 || getenv("REPROBE_TABLE") != 0 || getpid() != first_process) return;
+  if (table == 0 || !prints || getpid() != first_process) return;
   for (uint32_t i = 0; i < table->used && i < REPROBE_TABLE_ENTRIES; ++i) {
     uint64_t hits = 0;
     for (uint32_t row = 0; row < REPROBE_TABLE_ROWS; ++row) hits += table->hits[row][i];

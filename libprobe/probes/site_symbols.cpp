@@ -82,11 +82,16 @@ SiteSymbols site_symbols(const ElfFile& file, const ProbeFile& probes) {
     }
   }
   std::map<std::string, std::size_t> names;  // what the symbols are called -> probe
+  std::vector<std::size_t> doubled;          // another probe's number makes the same name
   for (const auto& [name, places] : sites) {
     std::size_t number = 0;
     for (const auto& [site, probe] : places) {
-      names.emplace(places.size() == 1 ? name : name + "." + std::to_string(++number), probe);
+      const std::string own = places.size() == 1 ? name : name + "." + std::to_string(++number);
+      if (!names.emplace(own, probe).second) doubled.push_back(probe);
     }
+  }
+  for (const std::size_t probe : doubled) {
+    result.unnamed.push_back({probe, "another probe's symbol has the name"});
   }
   std::set<std::string_view> wanted;
   for (const auto& [name, probe] : names) wanted.insert(name);

@@ -77,8 +77,7 @@ std::optional<std::uint64_t> address_of_counter(const LoadedElf& loaded, VirtAdd
 
 SiteState state_of(const Process& process, const ElfFile& file, const Probe& probe,
                    const LoadedSite& site) {
-  const ByteView bytes =
-      file.bytes_at(probe.site, Size{std::max<std::uint64_t>(probe.facts.nop.size, 4)});
+  const ByteView bytes = file.bytes_at(probe.site, state_size(file.header(), probe.facts.nop));
   const auto memory = process.memory(site.address, Size{bytes.size()});
   if (site.mapped) {
     return memory ? site_state(file.header(), probe.facts.nop, bytes, *memory)
@@ -121,6 +120,8 @@ Result<LoadedFiles> MappedFiles::of(const Process& process) {
   const auto mappings = process.mappings();
   if (!mappings) return tl::unexpected(mappings.error());
   LoadedFiles result;
+  result.mapped =
+      std::ranges::any_of(*mappings, [](const Mapping& m) { return m.inode != 0 && m.executable; });
   for (const MappingGroup& group : group_mappings(*mappings)) {
     FileLoader(*this, process, group, result).run();
   }

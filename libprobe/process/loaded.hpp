@@ -65,6 +65,7 @@ struct UnreadFile {
 struct LoadedFiles {
   std::vector<LoadedElf> files;  // by address
   std::vector<UnreadFile> unread;
+  bool mapped{};  // it maps a file as code: a program that the kernel loads just now does not yet
 };
 
 // Not to be used by two threads at once.

@@ -51,20 +51,30 @@ Result<OpenedFile> find_mapped(const Process& process, std::span<const Mapping> 
     if (file || file.error().where == kSpecialFile) return file;
   }
   const Mapping& mapping = mappings.front();
-  std::vector<std::filesystem::path> places{process.entry("exe")};
-  for (const std::string& path : possible_paths(mapping)) places.push_back(in_root(process, path));
+  struct Place {
+    std::filesystem::path path;
+    bool leads_to_it{};  // as the kernel says
+  };
+  std::vector<Place> places{{process.entry("exe"), true}};
+  for (const std::string& path : possible_paths(mapping)) {
+    // What is called as a file that is gone was called is another file.
+    places.push_back({in_root(process, path), !mapping.deleted || says_deleted(path)});
+  }
   std::optional<OpenedFile> other;
   Error error;
-  for (const std::filesystem::path& place : places) {
-    auto file = find_regular(place);
+  for (const Place& place : places) {
+    auto file = find_regular(place.path);
     if (is_mapped(file, mapping)) return file;
-    if (file && !other && has_same_build_id(process, mappings, *file)) other = std::move(*file);
+    if (file && !other && place.leads_to_it && has_same_build_id(process, mappings, *file)) {
+      other = std::move(*file);
+    }
     if (!file && error.message.empty()) error = file.error();
   }
   if (other) return std::move(*other);
   const bool at_path = find_regular(in_root(process, mapping.path)).has_value();
   return fail(ErrorCode::unreadable, "",
-              mapping.deleted ? "deleted or replaced on disk, and only root can still read it"
+              mapping.deleted
+                  ? "deleted or replaced on disk: only map_files leads to it, which takes root"
               : at_path ? "what is at its path is not known to be this file, and only root can tell"
                         : "cannot be opened: " + error.message);
 }

@@ -83,7 +83,7 @@ std::optional<Mapping> parse_line(std::string_view line) {
   if (begin == std::string_view::npos) return mapping;
   std::string_view path = rest.substr(begin);
   mapping.written = path;
-  if (path.ends_with(kDeleted)) {
+  if (says_deleted(path)) {
     mapping.deleted = true;
     path.remove_suffix(kDeleted.size());
   }
@@ -93,9 +93,10 @@ std::optional<Mapping> parse_line(std::string_view line) {
 
 }  // namespace
 
+bool says_deleted(std::string_view path) { return path.ends_with(kDeleted); }
+
 std::string without_mark(std::string_view path) {
-  return std::string(
-      path.substr(0, path.size() - (path.ends_with(kDeleted) ? kDeleted.size() : 0)));
+  return std::string(path.substr(0, path.size() - (says_deleted(path) ? kDeleted.size() : 0)));
 }
 
 std::vector<std::string> possible_paths(const Mapping& mapping) {

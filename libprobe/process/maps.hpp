@@ -29,6 +29,9 @@ struct Mapping {
 // The path without what the kernel writes behind the name of a file that is gone.
 [[nodiscard]] std::string without_mark(std::string_view path);
 
+// Does a path end with it?
+[[nodiscard]] bool says_deleted(std::string_view path);
+
 // The names that the file may have: what the kernel writes can mean several.
 [[nodiscard]] std::vector<std::string> possible_paths(const Mapping& mapping);
 

@@ -77,11 +77,11 @@ std::optional<Stat> parse_stat(std::string_view text) {
 
 bool has_ended(const Stat& stat) { return stat.state == 'Z' || stat.state == 'X'; }
 
-int tracer_of(std::string_view status) {
-  constexpr std::string_view kField = "\nTracerPid:";
-  const std::size_t at = status.find(kField);
+// Of a line of "status"; the name, its first, is written without line feeds.
+int status_number(std::string_view status, std::string_view field) {
+  const std::size_t at = status.find(fmt::format("\n{}:", field));
   if (at == std::string_view::npos) return 0;
-  return static_cast<int>(number_in(status.substr(at + kField.size())));
+  return static_cast<int>(number_in(status.substr(at + field.size() + 2)));
 }
 
 }  // namespace
@@ -104,8 +104,21 @@ Result<void> Process::look(int folder) {
   kind_ = ProcessKind::ordinary;
   if (has_ended(*stat)) kind_ = ProcessKind::zombie;
   if ((stat->flags & kKernelThread) != 0) kind_ = ProcessKind::kernel_thread;
-  if (const auto status = read_entry(entry("status"))) tracer_ = tracer_of(*status);
+  if (const auto status = read_entry(entry("status")))
+    tracer_ = status_number(*status, "TracerPid");
   return {};
+}
+
+// Each thread has a folder in /proc, too, though none that is listed: that in "task" has no
+// map_files.
+int Process::own_folder(const std::filesystem::path& thread) const {
+  const int folder =
+      ::open((std::filesystem::path("/proc") / thread).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return -1;
+  const auto status = read_entry(fmt::format("/proc/self/fd/{}/status", folder));
+  if (status && status_number(*status, "Tgid") == pid_) return folder;
+  ::close(folder);
+  return -1;
 }
 
 int Process::living_thread() const {
@@ -115,7 +128,8 @@ int Process::living_thread() const {
     const auto text = read_entry(it->path() / "stat");
     const auto stat = text ? parse_stat(*text) : std::nullopt;
     if (!stat || has_ended(*stat)) continue;
-    return ::open(it->path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const int own = own_folder(it->path().filename());
+    return own >= 0 ? own : ::open(it->path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   }
   return -1;
 }
@@ -152,9 +166,18 @@ Result<std::vector<Mapping>> Process::mappings() const {
   if (kind_ != ProcessKind::ordinary) return std::vector<Mapping>{};
   const auto text = read_entry(entry("maps"));
   if (!text) return tl::unexpected(text.error());
-  // Whoever runs has mappings: the kernel gives none of a process that ended meanwhile.
-  if (text->empty()) return no_such_process();
+  // Whoever runs has mappings: the kernel gives none, or not all, of a process that ended meanwhile
+  // or executed another program.
+  if (text->empty() || is_gone()) return no_such_process();
   return parse_maps(*text);
+}
+
+// mem_rw() of fs/proc/base.c: of memory that nobody has any more it gives no bytes, of an address
+// that is not mapped an error.
+bool Process::is_gone() const {
+  if (kind_ != ProcessKind::ordinary || mem_ < 0) return false;
+  std::byte byte{};
+  return ::pread(mem_, &byte, 1, 0) == 0;
 }
 
 std::optional<Error> Process::memory_refused() const {

@@ -50,6 +50,10 @@ class Process {
   // Bytes of its memory. Error unreadable: not permitted, or not mapped.
   [[nodiscard]] Result<Bytes> memory(std::uint64_t address, Size size) const;
 
+  // Has it ended, or does it run another program than when it was opened? What was read of it then
+  // may be of both. Told from its memory: false where that may not be read.
+  [[nodiscard]] bool is_gone() const;
+
   // Why its memory cannot be read, whatever the address; nothing where it can.
   [[nodiscard]] std::optional<Error> memory_refused() const;
 
@@ -60,6 +64,8 @@ class Process {
   explicit Process(int pid) : pid_(pid) {}
   // Looks at the process, or the thread, whose folder of /proc this is.
   [[nodiscard]] Result<void> look(int folder);
+  // Descriptor of the thread's folder of /proc; -1.
+  [[nodiscard]] int own_folder(const std::filesystem::path& thread) const;
   // The first thread has ended: another that has not.
   [[nodiscard]] int living_thread() const;
 

@@ -59,9 +59,23 @@ SiteState optimised_state(ByteView file, ByteView memory) {
 
 }  // namespace
 
+Size state_size(const ElfHeader& header, const Nop& nop) {
+  if (nop.size != 0) return Size{nop.size};
+  switch (header.machine) {
+    case EM_X86_64:
+    case EM_386:
+      return Size{1};
+    case EM_S390:
+    case EM_RISCV:
+      return Size{2};
+    default:
+      return Size{4};
+  }
+}
+
 SiteState site_state(const ElfHeader& header, const Nop& nop, ByteView file, ByteView memory) {
   const std::size_t size = std::min(
-      {file.size(), memory.size(), static_cast<std::size_t>(std::max<std::uint64_t>(nop.size, 1))});
+      {file.size(), memory.size(), static_cast<std::size_t>(state_size(header, nop).value)});
   if (size == 0) return {Armed::unknown, "no bytes to compare"};
   // Bytes behind the site may be another probe's.
   file = file.first(size);

@@ -23,6 +23,10 @@ struct SiteState {
   std::string how;
 };
 
+// How many bytes at a site tell its state: those of its nop, else of the machine's smallest
+// instruction.
+[[nodiscard]] Size state_size(const ElfHeader& header, const Nop& nop);
+
 // `file` and `memory`: the bytes at the site, as many of each; `nop`: what the file has there.
 [[nodiscard]] SiteState site_state(const ElfHeader& header, const Nop& nop, ByteView file,
                                    ByteView memory);

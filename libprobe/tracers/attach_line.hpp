@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,10 +35,13 @@ struct AttachLine {
   std::string refused;                 // why there is no line, or ""
 };
 
+// The GROUP:EVENT that there are: those of several files share one kernel.
+using EventNames = std::set<std::string>;
+
 // One for each probe; of forms that go by name one for each name. `path` as it goes into the
-// lines, absolute. Dangling probes get none.
+// lines, absolute. Dangling probes get none. No line makes an event of `events`, to which it adds.
 [[nodiscard]] std::vector<AttachLine> attach_lines(const std::string& path, const ElfFile& file,
                                                    const std::vector<const Probe*>& probes,
-                                                   AttachForm form);
+                                                   AttachForm form, EventNames& events);
 
 }  // namespace reprobe

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "libprobe/elf/constants.hpp"
@@ -37,12 +39,21 @@ std::optional<std::string> kernel_aarch64(std::string_view name) {
   return general ? std::optional("x" + std::string(name.substr(1))) : std::nullopt;
 }
 
+// A constant as the kernel reads it: str_to_immediate() of kernel/trace/trace_probe.c. TextScan
+// takes what is larger for the largest.
+std::optional<std::string> immediate(std::int64_t number) {
+  constexpr auto kMost = std::numeric_limits<long>::max(),
+                 kLeast = std::numeric_limits<long>::min();
+  if (number == kMost || number == kLeast) return std::nullopt;
+  return fmt::format("\\{}", number);
+}
+
 // "$5", "%rdi", "-4(%rbp)".
 std::optional<std::string> fetch_x86(std::string_view operand) {
   TextScan scan(operand);
   if (scan.literal('$')) {
     const auto value = scan.number();
-    return value && scan.done() ? std::optional(fmt::format("\\{}", *value)) : std::nullopt;
+    return value && scan.done() ? immediate(*value) : std::nullopt;
   }
   const auto offset = scan.number();
   const bool memory = scan.literal('(');
@@ -58,7 +69,7 @@ std::optional<std::string> fetch_x86(std::string_view operand) {
 std::optional<std::string> fetch_aarch64(std::string_view operand) {
   TextScan scan(operand);
   if (const auto value = scan.number()) {
-    return scan.done() ? std::optional(fmt::format("\\{}", *value)) : std::nullopt;
+    return scan.done() ? immediate(*value) : std::nullopt;
   }
   const bool memory = scan.literal('[');
   scan.blanks();

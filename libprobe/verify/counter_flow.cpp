@@ -70,6 +70,7 @@ class CounterWalk {
   // What is known of one instruction that takes an address.
   struct Told {
     bool checked{}, at_site{}, passed_on{};
+    bool left{};  // in %rdx, where the function returns
     std::map<VirtAddr, const char*> misused;
   };
 
@@ -165,9 +166,13 @@ class CounterWalk {
     for (const std::uint32_t origin : held.origins)
       if ((origin & 1) == 0) told_[origin >> 1].misused.emplace(at, what);
   }
-  void pass_on(const HeldValue& held) {
-    for (const std::uint32_t origin : held.origins)
-      if ((origin & 1) == 0) told_[origin >> 1].passed_on = true;
+  // A result in %rdx is the second half of one that begins in %rax (System V ABI, 3.2.3).
+  void pass_on(const HeldValue& held, bool second_half) {
+    for (const std::uint32_t origin : held.origins) {
+      if ((origin & 1) != 0) continue;
+      Told& told = told_[origin >> 1];
+      (second_half ? told.left : told.passed_on) = true;
+    }
   }
 
   void judge(VirtAddr at, const CounterState& state) {
@@ -236,7 +241,8 @@ class CounterWalk {
                       bool copied) {
     const HeldValue& held = state.registers[reg];
     note_site(held, code.address);
-    if (held.certain() && in_registers(passed(code), reg)) pass_on(held);
+    if (held.certain() && in_registers(passed(code), reg))
+      pass_on(held, code.flow == ReadFlow::ret && reg == kRdx);
     if (forgets(code) && code.operands[0].reg == reg) return;
     const auto& memory = code.memory;
     if (memory && !code.is_call() && leads_to_counter(*memory, reg, state))
@@ -303,8 +309,8 @@ class CounterWalk {
       if (told.checked) out_.origins.push_back(operand.code.address);
       if (too_long_)
         out_.unknown.push_back({operand.counter, operand.code.address, "too long to be followed"});
-      // What is left of a probe's operand ("m"(semaphore), sys/sdt.h) is of no use any more.
-      if (told.passed_on && (told.checked || !told.at_site))
+      // What is left of a probe's operand ("m"(semaphore), sys/sdt.h) in %rdx is no result.
+      if (told.passed_on || (told.left && (told.checked || !told.at_site)))
         out_.unknown.push_back(
             {operand.counter, operand.code.address, "the counter's address may be passed on"});
     }

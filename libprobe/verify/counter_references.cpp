@@ -333,8 +333,10 @@ class ReachFinder {
         }
       }
     }
-    // The large code model adds the distance from the GOT.
-    const bool wide = code.operation == Operation::mov && code.size.value == 10;
+    // The large code model adds the distance from the GOT: movabs $imm64,%r. A store of an immediate
+    // to memory may be as long.
+    const bool wide =
+        code.operation == Operation::mov && code.size.value == 10 && code.register_at(0);
     for (const std::uint64_t got : wide ? got_ : std::vector<std::uint64_t>{}) {
       const VirtAddr target{got + value};
       const auto slot = slots_.find(target.value);

@@ -2,7 +2,7 @@
 """guards_coverage.py REPROBE ROOT DOCUMENT: writes the measured table of docs/guards.md.
 
 ROOT holds the unpacked Debian 12 packages of FILES. The part of DOCUMENT between the two lines
-with "measured" comments is replaced. Exits 1 where less than 95 % of the checks are rewritten, or
+with "measured" comments is replaced. Exits 1 where less than 90 % of the checks are rewritten, or
 where restore does not give the original.
 """
 import collections
@@ -21,7 +21,7 @@ FILES = ["usr/lib/postgresql/15/bin/postgres", LIB + "libruby-3.1.so.3.1.2", "us
          LIB + "libpython3.11d.so.1.0", LIB + "sssd/libsss_ldap_common.so",
          LIB + "sssd/libsss_util.so", "usr/libexec/sssd/sssd_be"]
 FORMS = ["compare", "load", "merge", "below", "bit"]
-LEAST = 95.0  # percent
+LEAST = 90.0  # percent
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 

@@ -281,7 +281,8 @@ class Bench:
         os.chmod(self.folder, 0o755)
         data = os.path.join(self.folder, "data")
         b, sock = here + "/bin", data + ".sock"
-        as_nobody = "setpriv --reuid nobody --regid nogroup --clear-groups"
+        # $AS: what makes it another user than root, where that is not the whole script's.
+        as_nobody = "${AS-setpriv --reuid nobody --regid nogroup --clear-groups}"
         original = self.path("usr/lib/postgresql/15/bin/postgres")
         # One process, the same files each time.
         made = run(["sh", "-c", f"mkdir {data}.first && chown nobody {data}.first && cd / && "
@@ -298,7 +299,7 @@ class Bench:
         script = self.write("pg.sh", f"""set -e
 rm -rf {data} {sock}; mkdir {data} {sock}; chown nobody {data} {sock}; cd {sock}
 as() {{ {as_nobody} "$@"; }}
-as {b}/initdb -D {data} -U me -N --no-locale > {data}.init 2>&1
+as {b}/initdb -D {data} -U me -N --no-locale > {sock}/init 2>&1
 as {b}/pg_ctl -D {data} -w -o "-k {sock} -h '' -F -c autovacuum=off" -l {sock}/log start > /dev/null
 as /usr/lib/postgresql/15/bin/psql -X -q -A -t -h {sock} -U me -d postgres -f {sql} 2>&1 || true
 as {b}/pgbench -h {sock} -U me -i -q postgres > /dev/null 2>&1

@@ -189,6 +189,21 @@ for path, elf in [("dead", DEAD), ("s390", BIG_ENDIAN), ("good", GOOD)]:
     t.same(f"fix --json {path} prints the same", {**plan, "output": "out"},
            json.loads(t.run("fix", "--json", path, "-o", "out").out))
     os.unlink("out")
+# What bench says; the numbers are the machine's.
+found = t.run("bench", "--json", "--seconds", "1")
+value = json.loads(found.out)
+conforms("bench", value, {"schema": {"reprobe.bench/1"}, "kernel": str, "rounds": int, "cycle_ns": float,
+                          "measured": [{"what": str, "ns": float, "bare_ns": float,
+                                        "traced_ns?": float, "traced_by?": str}],
+                          "not_traced?": str})
+t.same("bench: exit and what is measured",
+       (0, ["no site", "plain nop", "nop10 sled", "nop5 sled", "slot sled", "semaphore check"]),
+       (found.code, [m["what"] for m in value["measured"]]))
+t.check("bench: more than one round", value["rounds"] >= 3 and value["cycle_ns"] > 0, value)
+t.check("bench: traced, or why not", ("not_traced" in value) !=
+        all("traced_ns" in m for m in value["measured"] if m["what"].startswith(("plain", "nop"))),
+        value)
+
 # What relativize says and does; tests/live/index_test.py reads the index.
 plan, found = document("relativize", "--json", "--dry-run", "dead")
 conforms("relativize", plan, INDEX_SHAPE)

@@ -20,7 +20,7 @@ GOOD, DEAD = golden(), golden(dead=True)
 write("good", GOOD.data, 0o755)
 write("dead", DEAD.data, 0o755)
 COMMANDS = ["list", "audit", "fix", "diff", "check", "sled", "guards", "relativize", "verify",
-            "run"]
+            "run", "bench"]
 
 # --- Help, usage, version -------------------------------------------------------------------------
 
@@ -40,6 +40,7 @@ OPTIONS = {
     "guards": [*OUTPUT, *IN_PLACE, "--to", "--with", "--allow-exported", "--second-opinion"],
     "relativize": [*OUTPUT, *IN_PLACE, "--second-opinion"],
     "run": [*OUTPUT, "--count", "--trace", "--hist", "-o,--output", "--library", "--follow", "PROGRAM"],
+    "bench": [*[o for o in OUTPUT if o != "-p,--probe"], "--seconds"],
     "verify": [*OUTPUT, "--command", "--remove-ambiguous", "--respell", "--symbols", "--from-debug",
                "--new-build-id", "--payload", "--objects", "--second-opinion", "BEFORE", "AFTER"]}
 for command in COMMANDS:
@@ -47,7 +48,7 @@ for command in COMMANDS:
         found = t.run(command, flag)
         what = f"{command} {flag}"
         t.same(f"{what}: exit and stderr", (0, ""), (found.code, found.err))
-        t.check(f"{what}: usage", f"\nUsage: reprobe {command} [OPTIONS] " in found.out, found.out)
+        t.check(f"{what}: usage", f"\nUsage: reprobe {command} [OPTIONS]" in found.out, found.out)
         t.check(f"{what}: examples", f"\nExamples:\n  reprobe {command} " in found.out, found.out)
         t.check(f"{what}: groups and defaults", "\nOutput:\n" in found.out and
                 "\nOptions:\n" in found.out and "=auto" in found.out, found.out)

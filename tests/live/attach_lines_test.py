@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 
@@ -141,6 +142,58 @@ def perf_hits(attach, file):
         run("perf", "probe", "-d", attach["event"], env=home)
 
 
+ODD_NAMES = """
+  .text
+  .globl main
+main:
+first: nop
+second: nop
+third: nop
+fourth: nop
+  xor %eax, %eax
+  ret
+  .section .stapsdt.base, "aG", "progbits", .stapsdt.base, comdat
+  .weak _.stapsdt.base
+  .hidden _.stapsdt.base
+_.stapsdt.base: .space 1
+  .section .note.GNU-stack, "", @progbits
+  .section .note.stapsdt, "", "note"
+"""
+
+
+def check_odd_names(checks, reprobe, folder):
+    """Of names and paths that a form does not take there is no line; two events are never one."""
+    checks.name = "odd names"
+    notes = [("first", "x", "8@$18446744073709551615"), ("second", "x", "1@%ah"),
+             ("third", "x_2", ""), ("fourth", "a b:c%", "")]
+    text = ODD_NAMES
+    for i, (site, name, arguments) in enumerate(notes):
+        text += (f"  .balign 4\n  .long 8, 2{i}2f - 1{i}1f, 3\n  .asciz \"stapsdt\"\n"
+                 f"1{i}1: .quad {site}, _.stapsdt.base, 0\n  .asciz \"odd\"\n"
+                 f"  .asciz \"{name}\"\n  .asciz \"{arguments}\"\n2{i}2: .balign 4\n")
+    source, file = os.path.join(folder, "odd.s"), os.path.join(folder, "odd names")
+    with open(source, "w", encoding="utf-8") as out:
+        out.write(text)
+    checks.equal("builds", run("gcc", source, "-o", file).returncode, 0)
+    plain = shutil.copy(file, os.path.join(folder, "odd-names"))
+
+    def attach(form, path):
+        said = run(reprobe, "list", "--json", "--as", form, path)
+        return json.loads(said.stdout)["files"][0]["attach"]
+
+    events = [a["event"] for a in attach("tracefs", plain)]
+    checks.equal("events", events, ["odd:x", "odd:x_2", "odd:x_2_2", "odd:a_b_c_"])
+    checks.equal("left out", attach("tracefs", plain)[0]["left_out"],
+                 ["arg1: $18446744073709551615"])
+    for form in ("tracefs", "perf", "ftrace-trace-cmd"):
+        checks.equal(f"{form}: a blank in the path", [a.get("refused") for a in attach(form, file)],
+                     ["the kernel does not take the file's path"] * 4)
+    checks.equal("gdb", [a.get("refused") for a in attach("gdb", file)],
+                 [None, None, "gdb does not take the probe's name"])
+    lines = [a["line"] for a in attach("bpftrace", file)]
+    checks.true("quoted", f'"{file}":odd:"a b:c%"' in lines[-1], lines)
+
+
 def main():
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
@@ -157,6 +210,7 @@ def main():
         print("NOTE: trace-cmd may not record here: its lines are compared with those of tracefs")
         del forms["ftrace-trace-cmd"]
     with tempfile.TemporaryDirectory(prefix="reprobe-attach-") as folder:
+        check_odd_names(checks, reprobe, folder)
         for name, options in BUILDS.items():
             file = build(folder, "values.c", f"values-{name}", *options)
             run(reprobe, "fix", file)  # gdb needs the base that lld drops

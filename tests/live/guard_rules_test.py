@@ -22,15 +22,16 @@ from common import run
 
 PROGRAMS = os.path.join(HERE, "guard_programs")
 KINDS = ("IPA_RA", "PASSED", "PASSED_LOCAL", "STORED", "RETURNED", "CHOSEN", "COMPUTED", "IN_ARRAY",
-         "VALUES", "SITES")
+         "VALUES", "SITES", "PROBED", "PROBED_FIRST")
 UNTRACED = "first 0 second 0 sum 10\n"
 EXPORTED = "the counter is exported: other files may check it"
 REFERRED = "another file refers to the counter"
 # Of every build: all checks are rewritten (None), or the counter stays for one of these reasons.
 PASSED_ON = "the counter's address may be passed on"
 OTHER_USE = "the counter's address is used for more than checks"
-OPTIMIZED_AWAY = ("PASSED", "PASSED_LOCAL")
+OPTIMIZED_AWAY = ("PASSED", "PASSED_LOCAL", "PROBED", "PROBED_FIRST")
 LEFT = {"PASSED": {PASSED_ON}, "PASSED_LOCAL": {PASSED_ON}, "STORED": {OTHER_USE},
+        "PROBED": {PASSED_ON}, "PROBED_FIRST": {PASSED_ON},
         "RETURNED": {PASSED_ON, OTHER_USE}, "COMPUTED": {OTHER_USE}}
 
 

@@ -55,6 +55,52 @@ def check_code(checks, reprobe, odd, library, folder):
         checks.true("says so", code == 0 or "short.so" in said, said)
 
 
+def check_segments(checks, reprobe, odd, folder):
+    """A page of the file may hold the ends of several segments: it is at one place all the same."""
+    shared = ("-shared", "-fPIC")
+    script = os.path.join(HERE, "process_programs", "two_codes.ld")
+    lld = build(folder, "plug.c", "lld.so", *shared, "-fuse-ld=lld")
+    two = build(folder, "plug.c", "two.so", *shared, "-ffunction-sections", f"-Wl,-T,{script}",
+                "-Wl,-z,noseparate-code", "-Wl,--no-eh-frame-hdr")
+    last = build(folder, "last_byte.S", "last.so", "-shared", "-nostdlib")
+    for how, file in (("implied", lld), ("plain", lld), ("plain", two), ("half", last)):
+        checks.name = f"{how} {os.path.basename(file)}"
+        with Target(odd, how, file) as process:
+            code, seen, said = listed(reprobe, process.pid)
+            at = hex(int(process.ready, 16) + sites(file)[PROBE])
+            checks.equal("probe", (code, plugged(seen), said),
+                         (0, [(file, False, at, "no", None)], ""))
+            loads = [f["load_address"] for f in seen["files"] if f["path"] == file]
+            checks.equal("load address", loads, [process.ready])
+
+
+def check_replaced(checks, reprobe, odd, folder):
+    """Another build of the same build-id is at the path: to a user it is not the file."""
+    checks.name = "replaced by a file of the same build-id"
+    options = ("-shared", "-fPIC", "-Wl,--build-id=0x12345678")
+    file = build(folder, "plug.c", "replaced.so", *options)
+    other = build(folder, "plug.c", "other.so", *options, "-O0")
+    os.chmod(folder, 0o755)
+    tool = shutil.copy(reprobe, os.path.join(folder, "reprobe"))
+    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    with Target(odd, "plain", file, **user) as process:
+        os.rename(other, file)
+        said = run(tool, "list", "--json", "--pid", str(process.pid), **user)
+        checks.equal("no probes of it", plugged(json.loads(said.stdout)["processes"][0]), [])
+        checks.equal("says so", (said.returncode, "replaced on disk" in said.stderr), (3, True))
+
+
+def check_execution(checks, reprobe, odd, library):
+    """What is said of a process that executes itself all the time is of one program."""
+    checks.name = "executes itself"
+    with Target(odd, "again", library) as process:
+        states = []
+        for _ in range(20):
+            _, seen, said = listed(reprobe, process.pid, "-p", "odd:*")
+            states += [(p["armed"], said) for f in seen.get("files", []) for p in f["probes"]]
+        checks.equal("states", set(states), {("no", "")})
+
+
 def check_names(checks, reprobe, odd, library, folder):
     names = ["a\nb.so", "plug.so (deleted)", "back\\012slash.so", "\x1b[31mred.so", "blank in.so"]
     for name in names:
@@ -87,6 +133,16 @@ def check_kinds(checks, reprobe, odd, library, folder):
         code, seen, _ = listed(reprobe, process.pid)
         checks.equal("is a process", (code, seen["kind"], [f[3] for f in plugged(seen)]),
                      (0, "process", ["no"]))
+    checks.name = "the first thread has ended, the files are gone"
+    gone = shutil.copy(library, os.path.join(folder, "leaderless.so"))
+    with Target(odd, "leaderless", gone) as process:
+        os.remove(gone)
+        for _ in range(100):
+            code, seen, said = listed(reprobe, process.pid)
+            if seen.get("kind") == "process" and not said:
+                break
+            time.sleep(0.02)
+        checks.equal("is read", (code, [f[:2] for f in plugged(seen)]), (0, [(gone, True)]))
     checks.name = "special file"
     with Target(odd, "device", "/dev/zero") as process:
         code, seen, said = listed(reprobe, process.pid)
@@ -151,7 +207,7 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     environment.need_kernel()
-    environment.need_tools(["gcc", "readelf", "strace"])
+    environment.need_tools(["gcc", "readelf", "strace", "ld.lld"])
     reprobe = os.path.abspath(sys.argv[1])
     checks = Checks()
     with tempfile.TemporaryDirectory(prefix="reprobe-odd-") as folder:
@@ -159,6 +215,9 @@ def main():
         library = build(folder, "plug.c", "plug.so", "-shared", "-fPIC")
         target = build(folder, "target.c", "target")
         check_code(checks, reprobe, odd, library, folder)
+        check_segments(checks, reprobe, odd, folder)
+        check_replaced(checks, reprobe, odd, folder)
+        check_execution(checks, reprobe, odd, library)
         check_names(checks, reprobe, odd, library, folder)
         check_kinds(checks, reprobe, odd, library, folder)
         check_cut_among_all(checks, reprobe, odd, library, folder)

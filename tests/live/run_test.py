@@ -106,6 +106,81 @@ def check_trace(checks, reprobe, folder):
                  (1 << 20, f"lost: {9 * passes - (1 << 20)}"))
 
 
+PLUGIN = r"""
+#include <sys/sdt.h>
+volatile int last;
+void called(int n) {
+  last = n * 3;
+  DTRACE_PROBE1(plugin, called, n);
+  last += 7;
+}
+"""
+OPENS = r"""
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void* use(void* path) {
+  void* library = dlopen(path, RTLD_NOW);
+  void (*called)(int) = library ? (void (*)(int))dlsym(library, "called") : 0;
+  if (!called) { fprintf(stderr, "%s\n", dlerror()); exit(1); }
+  for (int i = 0; i < 1000; ++i) called(i);
+  return 0;
+}
+int main(int argc, char** argv) {
+  pthread_t threads[16];
+  for (int i = 1; i < argc; ++i) pthread_create(&threads[i], 0, use, argv[i]);
+  for (int i = 1; i < argc; ++i) pthread_join(threads[i], 0);
+  if (dlopen("/no/such/library", RTLD_NOW) || !dlerror()) return 1;
+  /* Looked up by the caller's own RUNPATH. */
+  return dlopen("libby_name.so", RTLD_NOW) ? 0 : (fputs(dlerror(), stderr), 1);
+}
+"""
+
+
+# What a program with a second thread cannot do (unshare(2)).
+ALONE = r"""
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+int main(void) { return unshare(CLONE_THREAD) != 0; }
+"""
+
+
+def check_alone(checks, reprobe, folder):
+    """A program with one thread keeps having one."""
+    with open(os.path.join(folder, "alone.c"), "w", encoding="ascii") as out:
+        out.write(ALONE)
+    program = os.path.join(folder, "alone")
+    checks.equal("alone: builds", run("gcc", program + ".c", "-o", program).stderr, "")
+    checks.equal("alone: as it is", run(program).returncode, 0)
+    checks.equal("alone: with the agent", run(reprobe, "run", "--", program).returncode, 0)
+
+
+def check_opened(checks, reprobe, folder):
+    """Libraries that the program opens by their paths, from several threads: counted from their first
+    hit, without anybody who looks for them."""
+    here = os.path.join(folder, "opens")
+    os.mkdir(here)
+    for name, text in (("plugin.c", PLUGIN), ("opens.c", OPENS)):
+        with open(os.path.join(here, name), "w", encoding="ascii") as out:
+            out.write(text)
+    plugins = [os.path.join(here, f"plugin{i}.so") for i in range(3)]
+    for plugin in (*plugins, os.path.join(here, "libby_name.so")):
+        made = run("gcc", "-O2", "-fPIC", "-shared", os.path.join(here, "plugin.c"), "-o", plugin)
+        checks.equal(f"{plugin}: builds", made.stderr, "")
+        run(reprobe, "sled", "-q", "--kind=slot", plugin)
+    program = os.path.join(here, "opens")
+    made = run("gcc", "-O2", os.path.join(here, "opens.c"), "-o", program, f"-Wl,-rpath,{here}",
+               "-Wl,--enable-new-dtags")
+    checks.equal("the program builds", made.stderr, "")
+    env = {"XDG_CACHE_HOME": os.path.join(folder, "cache")}
+    said = run(reprobe, "run", "--follow", "0", "--json", "--", program, *plugins, env=env)
+    checks.equal("opened: exit", said.returncode, 0)
+    checks.equal("opened: each hit", json.loads(said.stderr[said.stderr.index("{"):]),
+                 {"plugin:called": 3000})
+
+
 def check_threads(checks, reprobe, program, folder):
     """Which thread and which process passed what."""
     env = {"XDG_CACHE_HOME": os.path.join(folder, "cache")}
@@ -216,6 +291,8 @@ def main():
         program = build(checks, folder)
         expected = check_counts(checks, reprobe, program, folder)
         check_trace(checks, reprobe, folder)
+        check_alone(checks, reprobe, folder)
+        check_opened(checks, reprobe, folder)
         check_threads(checks, reprobe, program, folder)
         check_sandbox(checks, reprobe, program, folder, expected)
         if environment.can_trace():

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""sled_compiled_test.py REPROBE [--programs N] [--first SEED]: programs made at random (sled_source.py),
-compiled in many ways, print with sleds of both kinds what they print without.
+"""sled_compiled_test.py REPROBE [--programs N] [--first SEED] [--unwind EVERY]: programs made at random
+(sled_source.py), compiled in many ways, print with sleds of both kinds what they print without: untraced,
+with a uprobe at every site, whose hits are the original's, and with a breakpoint on an instruction that a
+way to a sled took. In one of EVERY programs gdb finds, at each instruction of the stubs that is
+passed, the caller that it finds in the original.
 
 A program whose sleds are refused as a whole is counted; exit 5 (the tool's own check found its result
-wrong) is a failure.
+wrong) is a failure. tests/live/SLEDS_RECORD.md has the result of a long run.
 """
 import argparse
 import json
@@ -18,11 +21,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "tracers")]
 # pylint: disable=wrong-import-position
 import environment
+import sled_deep
 import sled_source
 from checks import Checks
 from common import run
 
-PROGRAMS, FIRST = 16, 1
+PROGRAMS, FIRST, UNWIND = 16, 1, 8
 KINDS = ("nop10", "nop5")
 LEVELS = ("-O0", "-O1", "-O2", "-O2", "-O3", "-Os")
 LINKS = ("", "", "-no-pie", "-static", "-static-pie")
@@ -69,11 +73,11 @@ class Program:
 
 
 def result(program, file):
-    said = run(file, env={"ASAN_OPTIONS": "detect_leaks=0"}, cwd=program.path, timeout=60)
+    said = run(file, env=sled_deep.QUIET, cwd=program.path, timeout=60)
     return said.returncode, said.stdout
 
 
-def check(checks, reprobe, program):
+def check(checks, reprobe, program, seed, tools):
     """Counts of what became of the sites."""
     made = program.build()
     if made.returncode != 0:
@@ -83,6 +87,10 @@ def check(checks, reprobe, program):
         # clang 14's -mspeculative-load-hardening does not survive longjmp() at -O0.
         return Counter({"not built": 1})
     counts = Counter(programs=1)
+    before = sled_deep.Code(program.file)
+    names = sled_deep.some_probes(program.file, seed)
+    if tools["tracing"]:
+        traced = sled_deep.traced(lambda f: result(program, f), program.file, names)
     for kind in KINDS:
         out = f"{program.file}.{kind}"
         made = run(reprobe, "sled", "--json", f"--kind={kind}", "--second-opinion=never", program.file,
@@ -96,7 +104,21 @@ def check(checks, reprobe, program):
         counts += Counter(site["tactic"] for site in plan["sites"])
         counts += Counter("left: " + site["reason"].partition(":")[0] for site in plan["refused"])
         counts["unsafe"] += sum("breakpoints" in site for site in plan["sites"])
-        checks.equal(f"{program.what}: {kind} prints", result(program, out), expected)
+        what = f"{program.what}: {kind}"
+        if not checks.equal(f"{what} prints", result(program, out), expected):
+            continue
+        if tools["tracing"]:
+            found = sled_deep.traced(lambda f: result(program, f), out, names)
+            counts["hits"] += sled_deep.compare_traced(checks, what, found, traced)
+        tried, unsafe = sled_deep.compare_breakpoints(checks, what, tools["breaker"], before, out, plan,
+                                                      expected, seed)
+        counts["breakpoints"] += tried
+        counts["breakpoints that are said to be unsafe, and are"] += unsafe
+        # gdb makes frames of its own where debug information tells of tail calls, and guesses where
+        # there are no unwind tables.
+        if seed % tools["unwind"] == 0 and not {"-g", "-fno-asynchronous-unwind-tables"} & set(program.options):
+            counts["stubs' instructions unwound"] += sled_deep.compare_unwinding(checks, what, before,
+                                                                                out, plan)
     return counts
 
 
@@ -105,15 +127,23 @@ def main():
     parser.add_argument("reprobe")
     parser.add_argument("--programs", type=int, default=PROGRAMS)
     parser.add_argument("--first", type=int, default=FIRST)
+    parser.add_argument("--unwind", type=int, default=UNWIND)
     options = parser.parse_args()
     if os.uname().machine != "x86_64":
         environment.skip("sleds are for x86-64")
-    environment.need_tools(["gcc", "g++", "clang-14", "ld.lld", "mold"])
+    tools = {"tracing": environment.can_trace(), "unwind": options.unwind}
+    environment.need_tools(["gcc", "g++", "clang-14", "ld.lld", "mold", "gdb", "objdump", "readelf"])
     compilers = [c for c in EXTRA if shutil.which(c)]
     checks, done = Checks(), Counter()
     for seed in range(options.first, options.first + options.programs):
         with tempfile.TemporaryDirectory(prefix="reprobe-sled-compiled-") as folder:
-            done += check(checks, os.path.abspath(options.reprobe), Program(folder, seed, compilers))
+            tools["breaker"] = os.path.join(folder, "breaker")
+            made = run("gcc", "-O1", os.path.join(HERE, "sled_programs", "breaker.c"), "-o",
+                       tools["breaker"])
+            if not checks.true("the breaker is built", made.returncode == 0, made.stderr):
+                break
+            done += check(checks, os.path.abspath(options.reprobe), Program(folder, seed, compilers),
+                          seed, tools)
         if seed % 20 == 0:
             print(f"{done['programs']} programs, {checks.failures} failures", flush=True)
     print(dict(done.most_common()))

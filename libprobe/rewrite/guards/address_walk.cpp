@@ -118,7 +118,9 @@ class AddressWalk {
     if (code.kind == InstructionKind::nop) return follow(code, held);
     if (is_any_call(code)) return step_call(code, held);
     if (code.kind == InstructionKind::ret) {
-      if (held.certain && has(results_, reg)) pass_on(code.address);
+      if (!held.certain || !has(results_, reg)) return;
+      if (reg != kRdx) return pass_on(code.address);
+      if (out_.left_at.value == 0) out_.left_at = code.address;
       return;
     }
     const auto move = address_move(code, code_.frame);

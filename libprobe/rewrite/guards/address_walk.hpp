@@ -26,6 +26,9 @@ struct AddressUses {
   bool at_site{};                // it is there at a probe of the counter
   // Where a callee or the caller may read it; 0: nowhere.
   VirtAddr passed_at;
+  // Where it stands in %rdx as the function returns; 0: nowhere. That is a result only where %rax is
+  // its first half (System V ABI, x86-64, 3.2.3).
+  VirtAddr left_at;
   std::string reason;  // what else is done with it, in stable words; "" for nothing
   VirtAddr at;         // where
 };

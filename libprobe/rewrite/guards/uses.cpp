@@ -110,11 +110,12 @@ class FunctionUses {
       out_.unknown.push_back({reference.counter, uses.at, uses.reason});
       return;
     }
-    // What is left of a probe's operand ("m"(semaphore), sys/sdt.h) is the counter's address still.
+    // What is left of a probe's operand ("m"(semaphore), sys/sdt.h) in %rdx is no result.
     const bool left_over = uses.checks.empty() && uses.at_site;
-    if (uses.passed_at.value != 0 && !left_over) {
-      out_.unknown.push_back(
-          {reference.counter, uses.passed_at, "the counter's address may be passed on"});
+    const VirtAddr passed =
+        uses.passed_at.value == 0 && !left_over ? uses.left_at : uses.passed_at;
+    if (passed.value != 0) {
+      out_.unknown.push_back({reference.counter, passed, "the counter's address may be passed on"});
       return;
     }
     if (uses.checks.empty()) return;

@@ -43,6 +43,27 @@ int f(int x) {
   CHECK(first, x)
   return x + reads(&rules_one_semaphore);
 }
+#elif KIND == PROBED
+/* Behind the callee the address is still in %rdi, at the probe too. */
+int f(int x) {
+  x += reads(&rules_one_semaphore);
+  STAP_PROBE1(rules, one, x);
+  return x;
+}
+__attribute__((noinline)) int g(int x) {
+  CHECK(first, x)
+  return x;
+}
+#elif KIND == PROBED_FIRST
+/* The register of the probe's operand is the one that is passed. */
+int f(int x) {
+  STAP_PROBE1(rules, one, x);
+  return x + reads(&rules_one_semaphore);
+}
+__attribute__((noinline)) int g(int x) {
+  CHECK(first, x)
+  return x;
+}
 #elif KIND == STORED
 int f(int x) {
   kept = &rules_one_semaphore;

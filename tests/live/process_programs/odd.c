@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/sdt.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,6 +47,17 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const char* how = argv[1];
   const char* library = argv[2];
+  if (!strcmp(how, "again")) {  // executes itself for ever
+    printf("ready\n");
+    fflush(stdout);
+    for (;;) execl("/proc/self/exe", argv[0], "again-quietly", library, NULL);
+  }
+  if (!strcmp(how, "again-quietly")) {
+    DTRACE_PROBE(odd, again);
+    execl("/proc/self/exe", argv[0], how, library, NULL);
+  }
+  // All that is mapped is executable, data too.
+  if (!strcmp(how, "implied")) personality(READ_IMPLIES_EXEC);
   if (!strcmp(how, "leaderless")) {  // the first thread ends, another lives on
     if (!dlopen(library, RTLD_NOW)) return 1;
     pthread_t thread;
@@ -93,7 +106,10 @@ int main(int argc, char** argv) {
     } else if (!strcmp(how, "cut")) {  // what is mapped is no more
       if (truncate(library, 4096)) return 1;
       printf("%p\n", (void*)header);
-    } else if (!strcmp(how, "plain")) {
+    } else if (!strcmp(how, "half")) {  // its code ends with the page of its first function
+      munmap(text + 4096, size - 4096);
+      printf("%p\n", (void*)header);
+    } else if (!strcmp(how, "plain") || !strcmp(how, "implied")) {
       printf("%p\n", (void*)header);
     } else if (!strcmp(how, "restless")) {  // mappings come and go
       printf("%p\n", (void*)header);
