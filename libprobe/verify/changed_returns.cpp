@@ -99,7 +99,8 @@ bool changes_its_return(const ElfFile& file, const CodeRanges& ranges, VirtAddr 
     const auto code = read_x86(file, at);
     if (!code) continue;
     const auto to = below_return(*code, frame);
-    if (to && *to > -kReturnWord && *to < kReturnWord && writes_memory(*code)) changed = true;
+    if (to && *to > -kReturnWord && *to < std::int64_t{code->memory->bytes} && writes_memory(*code))
+      changed = true;
     // What is called may not come back.
     if (code->flow == ReadFlow::ret || code->is_call()) continue;
     const auto next = place_behind(*code, frame);
