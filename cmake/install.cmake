@@ -88,3 +88,8 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOC
 
 install(FILES "${PROJECT_SOURCE_DIR}/completions/reprobe.bash" RENAME reprobe
         DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT tool)
+install(FILES "${PROJECT_SOURCE_DIR}/completions/_reprobe"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions" COMPONENT tool)
+install(FILES "${PROJECT_SOURCE_DIR}/completions/reprobe.fish"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d" COMPONENT tool)
+include(cmake/man.cmake)

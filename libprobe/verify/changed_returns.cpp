@@ -75,7 +75,6 @@ std::optional<Frame> behind(const X86Reading& code, Frame at) {
     default:
       break;
   }
-  if (code.is_call()) return at;
   if (writes_frame) at.frame.reset();
   if ((code.writes & (1U << kStackPointer)) != 0) return std::nullopt;
   return at;
@@ -83,26 +82,34 @@ std::optional<Frame> behind(const X86Reading& code, Frame at) {
 
 }  // namespace
 
-bool changes_its_return(const ElfFile& file, VirtAddr function) {
-  std::map<VirtAddr, Frame> open{{function, Frame{}}};
+bool changes_its_return(const ElfFile& file, const CodeRanges& ranges, VirtAddr function) {
+  const auto range = ranges.find(function);
+  if (!range || range->start != function) return false;
+  std::multimap<VirtAddr, Frame> open{{function, Frame{}}};
   std::map<VirtAddr, Frame> passed;
+  bool changed = false;
   for (unsigned i = 0; i < kMostInstructions && !open.empty(); ++i) {
     const auto [at, frame] = *open.begin();
     open.erase(open.begin());
-    if (!passed.emplace(at, frame).second) continue;
+    if (!range->contains(at)) continue;
+    const auto [before, fresh] = passed.emplace(at, frame);
+    // Ways that meet with other frames: one of them is none.
+    if (!fresh && before->second.stack != frame.stack) return false;
+    if (!fresh) continue;
     const auto code = read_x86(file, at);
     if (!code) continue;
     const auto to = below_return(*code, frame);
-    if (to && *to > -kWord && *to < kWord && writes_memory(*code)) return true;
-    if (code->flow == ReadFlow::ret) continue;
+    if (to && *to > -kWord && *to < kWord && writes_memory(*code)) changed = true;
+    // What is called may not come back.
+    if (code->flow == ReadFlow::ret || code->is_call()) continue;
     const auto next = behind(*code, frame);
     if (!next) continue;
-    if (next->stack < 0) return true;
+    if (next->stack < 0) changed = true;
     if (!code->ends_block()) open.emplace(code->end(), *next);
     const bool jumps = code->flow == ReadFlow::jump || code->flow == ReadFlow::conditional;
     if (jumps && code->target) open.emplace(*code->target, *next);
   }
-  return false;
+  return changed;
 }
 
 }  // namespace reprobe
