@@ -48,7 +48,7 @@ void visit_member(const std::string& archive, const std::string& name,
   const Size head_size{std::min(kHeadSize, (*source)->size())};
   const auto head = (*source)->slice(FileOffset{0}, head_size, "the first bytes");
   if (!head) return handlers.on_error(shown, head.error());
-  if (file_kind(*head, name) == FileKind::elf) handlers.on_elf(shown, std::move(*source));
+  if (file_kind(*head) == FileKind::elf) handlers.on_elf(shown, std::move(*source));
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks",
             "--drop-verity", "--payload", "FILE"]
 OPTIONS = {
     "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
-    "audit": [*OUTPUT, "--sarif", "--consumers", "--fail-on", "--kernel", "--objects", "--pid", "PATH"],
+    "audit": [*OUTPUT, "--sarif", "--json-lines", "-x,--one-file-system", "--exclude", "--layers",
+              "-j,--jobs", "--consumers", "--fail-on", "--kernel", "--objects", "--pid", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell",
             "--symbols", "--undo-symbols", "--only",
             "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
