@@ -476,6 +476,25 @@ def consumers_in_go():
                    {consumer for _, consumer in cells("operand", "parca", "tetragon", "gadget")})
 
 
+def programs_of_32_bits():
+    """libbpf refuses them on a machine of 64 bits, bpftrace 0.17 counts."""
+    if not shutil.which("i686-linux-gnu-gcc") or not TRACES:
+        print("NOTE: programs of 32 bits are not traced")
+        return
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "tracers"))
+    from tools import bpftrace, libbpf  # pylint: disable=import-outside-toplevel
+    tests.same("libbpf_attach is built", "", libbpf.build(tests.folder))
+    key = ("pool", "tick")
+    for name, compiler, wanted in (("wide", "gcc", 3), ("narrow", "i686-linux-gnu-gcc", "refused")):
+        source = one_note("tick") if name == "wide" else one_note("tick").replace("8byte", "4byte")
+        build(name, source, "-O2", compiler=compiler)
+        file = os.path.join(tests.folder, name)
+        tests.same(f"{name}: libbpf", wanted, libbpf.counts(file, [key], [file], tests.folder)[key])
+        tests.same(f"{name}: bpftrace", 3, bpftrace.counts(file, [key], [file])[key])
+        tests.same(f"{name}: the verdicts", {} if name == "wide" else {("tick", "libbpf-1.1"): ["class"]},
+                   cells(name, "libbpf-1.1", "bpftrace-0.17"))
+
+
 def inside_an_instruction():
     """A nop's byte in an instruction's constant: a breakpoint there changes what the program does. That an indirect
     jump might go there makes it no site."""
@@ -541,7 +560,7 @@ def record_of_32_bits():
 
 CASES = [names_that_perf_refuses, arguments, intel_operands, build_ids, unknown_machine, alpine_package,
          counter_in_relro_page, symbols_of_unloaded_sections, patchelf_after, debug_file_by_itself, debuginfod_server, rust_names,
-         consumers_in_go, inside_an_instruction, old_calls, record_of_32_bits]
+         consumers_in_go, programs_of_32_bits, inside_an_instruction, old_calls, record_of_32_bits]
 if os.uname().machine != "x86_64":
     print("SKIP: the programs are written for x86-64")
     sys.exit(77)
