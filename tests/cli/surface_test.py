@@ -62,7 +62,10 @@ found = t.run("--help")
 t.same("--help: exit and stderr", (0, ""), (found.code, found.err))
 t.check("--help: all commands", all(re.search(rf"^  {c} ", found.out, re.M) for c in COMMANDS) and
         "\nExamples:\n" in found.out and "\nExit: 0 " in found.out, found.out)
-t.check("--version", re.fullmatch(r"reprobe \d+\.\d+\.\d+\n", t.run("--version").out))
+version = t.run("--version").out
+t.check("--version", re.fullmatch(r"reprobe \d+\.\d+\.\d+\nwith (\S+ \d+(\.\d+)+, )+\S+ \d+(\.\d+)+\n", version), version)
+t.check("--version: the libraries", all(name in version for name in
+                                        ["Capstone", "Zydis", "OpenSSL", "libarchive", "CLI11"]), version)
 t.same("no arguments", Result(2, "", found.out), t.run())
 
 

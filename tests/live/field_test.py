@@ -438,6 +438,25 @@ def consumers_in_go():
                    {consumer for _, consumer in cells("operand", "parca", "tetragon", "gadget")})
 
 
+def inside_an_instruction():
+    """A nop's byte in an instruction's constant: a breakpoint there changes what the program does. That an indirect
+    jump might go there makes it no site."""
+    build("inside", NOTE + r"""
+int main(int c, char **v) {
+  static void *const where[] = {&&a, &&b};
+  volatile int i = c > 5;
+  goto *where[i];
+a: __asm__ volatile(".byte 0x48,0xb8\n" NOTE("990: .byte 0x90,0x90,0x90,0x90,0x90,0x90,0x90,0x90", "pool", "odd", "") ::: "rax");
+b: __asm__ volatile(NOTE("990: nop", "pool", "even", ""));
+  return 0;
+}
+""", "-O2")
+    result = tests.run("list", "--json", "inside")
+    probes = {probe["name"]: probe for probe in json.loads(result.out)["files"][0]["probes"]}
+    tests.same("the verdicts", {"odd": "ambiguous", "even": "live"}, {name: p["verdict"] for name, p in probes.items()})
+    tests.check("why", any("inside mov" in line and "indirect jump" in line for line in probes["odd"]["evidence"]), result.out)
+
+
 OLD = r"""
 #include "%s"
 #include <stdio.h>
@@ -484,7 +503,7 @@ def record_of_32_bits():
 
 CASES = [names_that_perf_refuses, arguments, intel_operands, build_ids, unknown_machine, alpine_package,
          counter_in_relro_page, symbols_of_unloaded_sections, patchelf_after, debug_file_by_itself, rust_names,
-         consumers_in_go, old_calls, record_of_32_bits]
+         consumers_in_go, inside_an_instruction, old_calls, record_of_32_bits]
 if os.uname().machine != "x86_64":
     print("SKIP: the programs are written for x86-64")
     sys.exit(77)
