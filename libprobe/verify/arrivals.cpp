@@ -183,8 +183,10 @@ class ArrivalFinder {
       const VirtAddr at{field.end.value - field.width - before};
       const auto read = read_x86(before_, at);
       if (!read || read->end() != field.end || !leads_there(*read, field)) continue;
+      // In front of the function it would begin in another one.
       const auto holder = holder_of(code, at);
-      if (!holder || !sure[*holder]) return found_.push_back({at, field.target, false});
+      if (at >= range_.start && (!holder || !sure[*holder]))
+        return found_.push_back({at, field.target, false});
     }
   }
 
