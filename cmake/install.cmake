@@ -84,7 +84,12 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDI
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
         COMPONENT tool OPTIONAL)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
-        COMPONENT tool FILES_MATCHING PATTERN "*.md")
+        COMPONENT tool FILES_MATCHING PATTERN "*.md" PATTERN "schema.json")
 
 install(FILES "${PROJECT_SOURCE_DIR}/completions/reprobe.bash" RENAME reprobe
         DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT tool)
+install(FILES "${PROJECT_SOURCE_DIR}/completions/_reprobe"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions" COMPONENT tool)
+install(FILES "${PROJECT_SOURCE_DIR}/completions/reprobe.fish"
+        DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d" COMPONENT tool)
+include(cmake/man.cmake)

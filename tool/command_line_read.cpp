@@ -123,11 +123,35 @@ void add_audit(CLI::App& app, AuditOptions& options) {
       "  reprobe audit app\n"
       "  reprobe audit --consumers gdb,bpftrace app\n"
       "  reprobe audit dist/ --sarif > reprobe.sarif\n"
-      "  reprobe audit package.deb");
+      "  reprobe audit package.deb\n"
+      "  reprobe audit image.tar                   # docker save, or an OCI layout\n"
+      "  reprobe audit -x -j4 --exclude '*.debug' /");
   add_common(command, options.common);
-  command.add_flag("--sarif", options.sarif, "print SARIF 2.1.0, which code hosts show")
+  auto* sarif =
+      command.add_flag("--sarif", options.sarif, "print SARIF 2.1.0, which code hosts show")
+          ->excludes("--json")
+          ->group(kOutput);
+  command
+      .add_flag("--json-lines", options.json_lines,
+                "print one line of JSON for each file with probes or findings")
       ->excludes("--json")
+      ->excludes(sarif)
       ->group(kOutput);
+  command.add_flag("-x,--one-file-system", options.walk.one_file_system,
+                   "do not walk into folders of other file systems");
+  command
+      .add_option("--exclude", options.walk.exclude,
+                  "pass over files and folders whose name or whole path fits the glob; repeatable")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  command.add_flag("--layers", options.walk.layers,
+                   "of container images: each layer for itself, not the files that are left");
+  command
+      .add_option("-j,--jobs", options.jobs,
+                  "files that are read at a time; the output is the same")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256))
+      ->default_str("1");
   const auto consumers = consumer_names();
   command
       .add_option("--consumers", options.consumers,

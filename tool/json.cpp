@@ -113,6 +113,10 @@ Json edits_json(const Plan& plan) {
   return list;
 }
 
+void print_json_line(const Json& document) {
+  fmt::print("{}\n", document.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 void print_json(const Json& document) {
   fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
 }

@@ -24,6 +24,8 @@ using Json = nlohmann::ordered_json;
 
 // Prints the document with a newline. Bytes that are no UTF-8 become U+FFFD.
 void print_json(const Json& document);
+// On one line, for documents of which there are many.
+void print_json_line(const Json& document);
 
 [[nodiscard]] const char* to_string(Severity severity);
 

@@ -112,6 +112,8 @@ class Lister {
       };
       for_each_elf(named, false, handlers);
     }
+    if (!options_.common.patterns.empty() && had_probes_ && !fitting_)
+      terminal_.warning(no_probe_fits(options_.common.patterns));
     if (options_.common.json) {
       Json document = {{"schema", "reprobe.list/1"}, {"files", std::move(files_)}};
       if (options_.deps) document["missing"] = std::move(missing_);
@@ -148,6 +150,8 @@ class Lister {
     for (const Probe& probe : listing->legacy.file.probes) {
       if (selected(options_.common.patterns, probe.note)) probes.push_back(&probe);
     }
+    had_probes_ = had_probes_ || !read.probes.empty() || !listing->legacy.file.probes.empty();
+    fitting_ = fitting_ || !probes.empty();
     // Most libraries have none.
     if (!needed_by.empty() && probes.empty() && read.scan.findings.empty()) return;
     warn_of_problems(path, file, terminal_);
@@ -217,6 +221,7 @@ class Lister {
   std::set<std::filesystem::path> seen_;  // what is listed or will be, with --deps
   int exit_{kDone};
   bool first_{true};
+  bool had_probes_{}, fitting_{};  // there was a probe, and one that -p picks
   Json files_ = Json::array();
   Json missing_ = Json::array();
 };

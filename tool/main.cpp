@@ -1,6 +1,8 @@
 // Which command runs, and what becomes of faults that nothing else caught.
 
+#include <archive.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,12 +13,14 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "reprobe/reprobe.hpp"
 #include "tool/bench.hpp"
 #include "tool/check_script.hpp"
 #include "tool/command_line.hpp"
@@ -95,9 +99,19 @@ int take_linker_words(int argc, char** argv, LdOptions& ld) {
   return argc;
 }
 
+std::string version_text() {
+  std::string text = "reprobe " REPROBE_VERSION "\nwith ";
+  for (const auto& [name, version] : library_versions()) text += name + " " + version + ", ";
+  return text + fmt::format("libarchive {}, fmt {}.{}.{}, nlohmann-json {}.{}.{}, CLI11 {}",
+                            archive_version_string() + std::string_view("libarchive ").size(),
+                            FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100,
+                            NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                            NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION);
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Audits and repairs the USDT probes (stapsdt notes) of ELF files.", "reprobe"};
-  app.set_version_flag("--version", "reprobe " REPROBE_VERSION);
+  app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.fallthrough(false);
   app.footer(

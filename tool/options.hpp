@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reprobe/reprobe.hpp"
+#include "tool/inputs.hpp"
 #include "tool/terminal.hpp"
 
 namespace reprobe {
@@ -31,6 +32,9 @@ struct ListOptions {
 struct AuditOptions {
   CommonOptions common;
   bool sarif{};
+  bool json_lines{};
+  WalkOptions walk;
+  std::size_t jobs{1};
   std::vector<std::string> consumers;  // of consumer_names(); empty: all
   std::string kernel;                  // a version of Linux; "": all that are in use
   std::vector<std::string> objects;

@@ -1,12 +1,14 @@
 #include "tool/terminal.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <vector>
 
 namespace reprobe {
 namespace {
@@ -66,6 +68,52 @@ std::size_t printable_length(std::string_view text) {
   return character < kSmallest.at(length) || surrogate || character > 0x10ffff ? 0 : length;
 }
 
+// Columns of the terminal that progress is shown on, whatever stdout is.
+std::size_t error_width() {
+  struct winsize size {};
+  constexpr std::size_t kUsual = 80;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
+// At most two columns a character; 1 for ASCII.
+std::size_t columns(std::string_view character) { return character.size() == 1 ? 1 : 2; }
+
+// One column stays free: some terminals go to the next line with the last.
+std::string progress_line(std::string_view text, std::string_view path, std::size_t width) {
+  const std::size_t room = width - 1;
+  std::string line;
+  const std::string shown = printable(text);
+  std::string_view rest = shown;
+  std::size_t used = 0;
+  for (std::size_t length = 0; !rest.empty(); rest.remove_prefix(length)) {
+    length = printable_length(rest);
+    const auto character = rest.substr(0, length);
+    if (used + columns(character) > room) return line;
+    used += columns(character);
+    line += character;
+  }
+  const std::string name = printable(path);
+  std::vector<std::string_view> characters;
+  std::size_t wanted = 0;
+  for (std::string_view left = name; !left.empty();) {
+    const std::size_t length = printable_length(left);
+    characters.push_back(left.substr(0, length));
+    wanted += columns(characters.back());
+    left.remove_prefix(length);
+  }
+  constexpr std::string_view kCut = "...";
+  const bool cut = used + wanted > room;
+  if (cut && used + kCut.size() > room) return line;
+  auto first = characters.begin();
+  if (cut) {
+    line += kCut;
+    for (; first != characters.end() && used + kCut.size() + wanted > room; ++first)
+      wanted -= columns(*first);
+  }
+  for (; first != characters.end(); ++first) line += *first;
+  return line;
+}
+
 }  // namespace
 
 Terminal::Terminal(ColorMode mode, bool quiet, bool verbose)
@@ -112,10 +160,10 @@ void Terminal::detail(std::string_view text) const {
   say(fmt::format("reprobe: {}\n", printable(text)));
 }
 
-void Terminal::progress(std::string_view text) const {
+void Terminal::progress(std::string_view text, std::string_view path) const {
   if (!show_progress_ || (text.empty() && !progress_is_shown_)) return;
   progress_is_shown_ = !text.empty();
-  say(fmt::format("\r\x1b[K{}", printable(text)));
+  say(fmt::format("\r\x1b[K{}", progress_line(text, path, error_width())));
   std::fflush(stderr);
 }
 
@@ -132,6 +180,12 @@ std::string printable(std::string_view text) {
     text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return result;
+}
+
+std::string no_probe_fits(const std::vector<std::string>& patterns) {
+  std::string all;
+  for (const std::string& pattern : patterns) all += (all.empty() ? "" : ", ") + pattern;
+  return "no probe fits -p " + all;
 }
 
 }  // namespace reprobe

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "libprobe/error.hpp"
 
@@ -28,8 +29,9 @@ class Terminal {
   void info(std::string_view text) const;
   // A decision and its reason, on stderr, with -v only.
   void detail(std::string_view text) const;
-  // One line on a terminal's stderr that the next one overwrites; "" clears it.
-  void progress(std::string_view text) const;
+  // One line on a terminal's stderr that the next one overwrites; "" clears it. Of a path that does
+  // not fit the width, its end.
+  void progress(std::string_view text, std::string_view path = "") const;
 
  private:
   [[nodiscard]] std::string err(Style style, std::string_view text) const;
@@ -45,5 +47,8 @@ class Terminal {
 // Control characters, and bytes that are no UTF-8, as \xNN: names come from hostile files and must
 // not drive the terminal.
 [[nodiscard]] std::string printable(std::string_view text);
+
+// What to say where -p picks no probe.
+[[nodiscard]] std::string no_probe_fits(const std::vector<std::string>& patterns);
 
 }  // namespace reprobe

@@ -205,4 +205,9 @@ template <typename Details>
   return commit(input, planned.plan(), planned.proof, request);
 }
 
+// --- What it is made of ---------------------------------------------------------------------------
+
+// The libraries that read code and files for this one, as they are linked: (name, version).
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> library_versions();
+
 }  // namespace reprobe

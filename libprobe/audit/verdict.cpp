@@ -43,6 +43,10 @@ std::string nop_text(const Probe& probe) {
              : fmt::format("nop at {}", spot(probe));
 }
 
+std::string unsure(const SiteFacts& facts) {
+  return fmt::format("cannot tell whether an instruction starts there: {}", facts.boundary.detail);
+}
+
 // The probes at one instruction: [begin, end) of the order by site.
 struct Group {
   std::size_t begin{};
@@ -248,6 +252,9 @@ class Judge {
     } else if (facts.boundary.result == Boundary::no) {
       doubts.push_back(
           fmt::format("{} is no instruction boundary: {}", spot(probe), facts.boundary.detail));
+    } else if (facts.boundary.inside) {
+      // In any file: a breakpoint there changes what the program does.
+      doubts.push_back(unsure(facts));
     }
     if (contradicting_twin(i)) {
       doubts.emplace_back(
@@ -262,9 +269,8 @@ class Judge {
     }
     if (!facts.function && (file_.has_symtab || file_.has_unwind)) {
       doubts.emplace_back("no symbol and no unwind information covers the site");
-    } else if (facts.boundary.result == Boundary::unknown) {
-      doubts.push_back(fmt::format("cannot tell whether an instruction starts there: {}",
-                                   facts.boundary.detail));
+    } else if (facts.boundary.result == Boundary::unknown && !facts.boundary.inside) {
+      doubts.push_back(unsure(facts));
     }
     if (facts.stray_nops_before >= kTooManyStrayNops && !facts.stray_nops_at_entry) {
       doubts.emplace_back("it stands in a row of one-byte nops that belong to no probe");

@@ -101,20 +101,25 @@ class BoundaryChecker {
     if (step == nullptr) return {.detail = listing_.incomplete};
     if (!contradiction_.empty()) return {.detail = contradiction_};
     if (step->offset == offset) {
-      return {Boundary::yes, {}, after_terminator(*step), before_aligned_target(*step)};
+      return {Boundary::yes, {}, false, after_terminator(*step), before_aligned_target(*step)};
     }
     if (!listing_.incomplete.empty()) return {.detail = listing_.incomplete};
     if (header_.type == ET_REL)
       return {.detail = inside(*step) + ", but its branches are not relocated"};
-    if (listing_.indirect_jump)
-      return {.detail = inside(*step) + ", but an indirect jump may go there"};
-    if (function_.size_guessed)
-      return {.detail = inside(*step) + ", but no symbol says where the function ends"};
-    if (!step->reached) return {.detail = inside(*step) + ", but nothing branches there"};
-    return {.result = Boundary::no, .detail = inside(*step)};
+    if (const std::string doubt = doubt_about(*step); !doubt.empty()) {
+      return {.detail = fmt::format("{}, but {}", inside(*step), doubt), .inside = true};
+    }
+    return {.result = Boundary::no, .detail = inside(*step), .inside = true};
   }
 
  private:
+  // Why the function may be entered at another byte than the instructions' first.
+  std::string doubt_about(const Step& step) const {
+    if (listing_.indirect_jump) return "an indirect jump may go there";
+    if (function_.size_guessed) return "no symbol says where the function ends";
+    return step.reached ? "" : "nothing branches there";
+  }
+
   // The instruction that the byte belongs to; nullptr behind the last one.
   const Step* step_at(std::uint32_t offset) const {
     const auto after = std::ranges::upper_bound(listing_.steps, offset, {}, &Step::offset);

@@ -23,6 +23,8 @@ enum class Boundary {
 struct BoundaryCheck {
   Boundary result{Boundary::unknown};
   std::string detail;  // for `no`: "inside mov at 0x1234 (7 bytes)"; for unknown: why
+  // The function, decoded from its start, has the site inside an instruction, whether or not that is certain.
+  bool inside{};
   // The site is in a row of nops after a ret, jump or trap; no direct branch of the function
   // targets the row, and it ends where one does, aligned to 8, or with the function: it looks like
   // padding. Only set where the whole function decoded and nothing else can enter or leave it in

@@ -23,7 +23,7 @@ constexpr std::uint64_t kLongestPadding = 64;
 // What may be decoded and read of other code for all functions together, in file sizes.
 constexpr std::uint64_t kBudget = 32;
 
-constexpr std::array<std::pair<TargetKinds, std::string_view>, 13> kNames{{
+constexpr std::array<std::pair<TargetKinds, std::string_view>, 12> kNames{{
     {kTargetEntry, "entry"},
     {kTargetBranch, "branch"},
     {kTargetForeign, "branch from elsewhere"},
@@ -32,11 +32,10 @@ constexpr std::array<std::pair<TargetKinds, std::string_view>, 13> kNames{{
     {kTargetSymbol, "symbol"},
     {kTargetFde, "FDE"},
     {kTargetRelocation, "relocation"},
-    {kTargetWord, "word"},
+    {kTargetWord | kTargetDistance, "word"},
     {kTargetLea, "lea"},
     {kTargetEndbr, "endbr"},
     {kTargetSite, "site"},
-    {kTargetDistance, "distance"},
 }};
 
 // By address, each address once with all its kinds.

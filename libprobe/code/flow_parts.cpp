@@ -93,7 +93,8 @@ class PartFinder {
           if (inside) set_.arrive(r.target, Arrival::indirect);
           break;
         case ReferenceKind::word:
-          if (const auto* code = set_.holder_of(r.source); code && !states_address(*code, r.target))
+          if (const auto* code = set_.holder_of(r.source);
+              code && !states_address(*code, r.target) && !may_be_misread(r, *code))
             break;
           target(r.target, kTargetWord);
           if (inside) set_.arrive(r.target, Arrival::indirect);
@@ -106,13 +107,21 @@ class PartFinder {
     }
   }
 
-  // May the reference, found at its opcode's bytes, be an instruction of the code?
-  bool may_be(std::span<const CodeInstruction> code, const Reference& r) {
+  enum class Known : std::uint8_t { no, maybe, yes };
+
+  // Is the reference, found at its opcode's bytes, an instruction of the code? Where the code may
+  // be read from the wrong byte on, it may be one.
+  Known is_instruction(std::span<const CodeInstruction> code, const Reference& r) {
     const auto after = std::ranges::upper_bound(code, r.source, {}, &CodeInstruction::address);
-    if (after == code.begin()) return false;
+    if (after == code.begin()) return Known::no;
     const CodeInstruction& holder = *std::prev(after);
-    if (holder.target == r.target || holder.rip_target == r.target) return true;
-    return !set_.is_surely_read(code, holder);
+    if (holder.target == r.target || holder.rip_target == r.target) return Known::yes;
+    return set_.is_surely_read(code, holder) ? Known::no : Known::maybe;
+  }
+
+  bool may_be_misread(const Reference& r, const CodeInstruction& holder) {
+    return is_boundary(question_.code, r.target) &&
+           !set_.is_surely_read(set_.function_at(r.source), holder);
   }
 
   // Found by its bytes: where the code around it is known, it has to be an instruction.
@@ -124,18 +133,20 @@ class PartFinder {
       return;
     }
     const auto range = ranges_.find(r.source);
-    bool real = true;
+    Known known = Known::yes;
     if (const Part* part = set_.part_of(r.source)) {
-      real = may_be(part->code, r);
+      known = is_instruction(part->code, r);
     } else if (range) {
       const auto code = set_.look_at(*range);
-      if (!code.empty()) real = may_be(code, r);
+      if (!code.empty()) known = is_instruction(code, r);
     }
-    if (!real) return;
+    if (known == Known::maybe && !is_boundary(question_.code, r.target)) known = Known::no;
+    if (known == Known::no) return;
     const bool lea = r.kind == ReferenceKind::lea;
     target(r.target, lea ? kTargetLea : kTargetForeign);
     if (inside) set_.arrive(r.target, lea ? Arrival::indirect : Arrival::unknown);
-    if (range && r.kind != ReferenceKind::call) set_.reach(r.source);
+    const bool part = range && known == Known::yes && r.kind != ReferenceKind::call;
+    if (part) set_.reach(r.source);
   }
 
   // Jumps with an 8-bit displacement from the code around the function, as hand-written assembly

@@ -1,6 +1,7 @@
 #include "libprobe/code/jump_table.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "libprobe/code/jump_table_bound.hpp"
@@ -11,8 +12,9 @@ namespace {
 
 using OriginKind = ValueOrigin::Kind;
 
-// Words in a table that follow each other and are no cases: indices that are never used.
-constexpr unsigned kMostOthers = 4;
+// Words in a table that follow each other and are no cases: indices that are never used. More would
+// read on into the tables behind it.
+constexpr unsigned kMostUnused = 2;
 constexpr std::size_t kEntry = 4;  // bytes: GCC and LLVM write 32-bit entries
 // Of all tables of one piece together.
 constexpr std::uint64_t kMostEntries = std::uint64_t{1} << 17;
@@ -114,6 +116,8 @@ class Follower {
 
   // The instruction reads the address from memory: from a table, or from where nobody knows.
   void take_pointer(std::size_t at) {
+    if (const auto& memory = piece_.code[at].memory; memory && at != 0)
+      jump_loads_.push_back(*memory);
     // A pointer that a caller passes counts as one from the first instruction.
     const auto places = at == 0 ? std::nullopt : places_of(at);
     if (!places) return out_.through_memory.push_back(jump_);
@@ -151,7 +155,7 @@ class Follower {
   // Is there a sum of which one part is or may be an address of the function?
   bool adds_to_loaded() {
     for (std::size_t i = 0; i < piece_.code.size(); ++i) {
-      if (adds_in_memory(piece_.code[i])) return true;
+      if (adds_in_memory(piece_.code[i]) || adds_to_jumped(i)) return true;
       const auto operands = sum_operands(piece_.code[i]);
       if (!operands) continue;
       for (const unsigned reg : {operands->first, operands->second}) {
@@ -166,13 +170,37 @@ class Follower {
     return false;
   }
 
-  // Arithmetic of eight bytes with an operand in memory: with a register, or with a constant.
+  // add, sub of eight bytes with an operand in memory.
   [[nodiscard]] static bool adds_in_memory(const CodeInstruction& code) {
     const X86Encoding& e = code.encoding;
     if (code.opaque || e.map != OpcodeMap::one_byte || !e.rex_w || !e.is_memory()) return false;
-    return e.opcode == 0x01 || e.opcode == 0x03 || e.opcode == 0x29 || e.opcode == 0x2b ||
-           adds_constant(e);
+    return e.opcode == 0x01 || e.opcode == 0x03 || e.opcode == 0x29 || e.opcode == 0x2b;
   }
+  // Is a constant added to a label, or to what stands where a jump of the function loads its
+  // target? Others are added to all pointers, at -O0 in memory.
+  bool adds_to_jumped(std::size_t at) {
+    const CodeInstruction& code = piece_.code[at];
+    const X86Encoding& e = code.encoding;
+    if (code.opaque || e.map != OpcodeMap::one_byte || !e.rex_w) return false;
+    const bool lea = e.opcode == 0x8d && e.base && !e.index && !code.rip_target;
+    if (!lea && !adds_constant(e)) return false;
+    if (!lea && e.is_memory()) return is_jumped_through(*code.memory);
+    const auto origins = finder_.origins(at, lea ? *e.base : e.rm);
+    return std::ranges::any_of(origins, [&](const ValueOrigin& origin) {
+      if (origin.kind == OriginKind::constant) return is_label(origin.address);
+      const auto& memory = piece_.code[origin.at].memory;
+      return origin.kind == OriginKind::pointer && origin.at != 0 && memory &&
+             is_jumped_through(*memory);
+    });
+  }
+  [[nodiscard]] bool is_jumped_through(const MemoryOperand& memory) const {
+    return std::ranges::any_of(jump_loads_, [&](const MemoryOperand& load) {
+      return load.base == memory.base && load.index == memory.index && load.scale == memory.scale &&
+             load.displacement == memory.displacement && load.rip_relative == memory.rip_relative &&
+             load.segment == memory.segment;
+    });
+  }
+
   // add, or, adc, sbb, and, sub, xor with an immediate; inc, dec.
   [[nodiscard]] static bool adds_constant(const X86Encoding& e) {
     const unsigned digit = e.reg & 7;
@@ -187,10 +215,7 @@ class Follower {
     if ((e.opcode == 0x01 || e.opcode == 0x03 || e.opcode == 0x29 || e.opcode == 0x2b) &&
         e.mod == 3)
       return std::pair{e.reg, e.rm};
-    if (adds_constant(e) && e.mod == 3 && e.rm != kRsp) return std::pair{e.rm, e.rm};
     if (e.opcode == 0x8d && e.base && e.index) return std::pair{*e.base, *e.index};
-    if (e.opcode == 0x8d && e.base && !code.rip_target && *e.base != kRsp && *e.base != kRbp)
-      return std::pair{*e.base, *e.base};
     return std::nullopt;
   }
 
@@ -291,24 +316,28 @@ class Follower {
   }
 
   std::uint64_t read_unbounded(const Table& table) {
-    std::uint64_t found = 0;
-    VirtAddr low = table.entries, high = table.entries;
     // Its first entry has to be one.
     if (!may_be_entry(table, table.entries)) return 0;
+    // What else the code takes the address of is something else.
+    const auto next = std::ranges::upper_bound(data_, table.entries);
+    const auto here = std::ranges::lower_bound(data_, table.entries);
+    const std::uint64_t last = next == data_.end() ? ~std::uint64_t{0} - kEntry : next->value;
+    const std::uint64_t first = here == data_.begin() ? kEntry : std::prev(here)->value + kEntry;
+    std::uint64_t found = 0;
+    VirtAddr low = table.entries, high = table.entries;
     unsigned others = 0;  // that follow each other and are no cases
-    for (VirtAddr at = table.entries; others <= kMostOthers; at.value += kEntry) {
+    for (VirtAddr at = low; others <= kMostUnused && at.value < last; at.value += kEntry) {
       const auto target = may_be_entry(table, at);
       others = target ? 0 : others + 1;
       if (target && !add_target(*target, found)) return 0;
       if (target) high = VirtAddr{at.value + kEntry};
     }
-    others = 0;
-    for (VirtAddr at = table.entries; others <= kMostOthers && at.value >= kEntry;) {
-      at.value -= kEntry;
+    while (low.value >= first) {
+      const VirtAddr at{low.value - kEntry};
       const auto target = may_be_entry(table, at);
-      others = target ? 0 : others + 1;
-      if (target && !add_target(*target, found)) return 0;
-      if (target) low = at;
+      if (!target) break;
+      if (!add_target(*target, found)) return 0;
+      low = at;
     }
     out_.tables.push_back({low, high});
     return found;
@@ -325,9 +354,10 @@ class Follower {
   const CodePiece& piece_;
   bool absolute_;  // addresses may be immediates
   OriginFinder finder_;
-  std::vector<VirtAddr> labels_;  // labels whose address is taken
-  std::vector<VirtAddr> data_;    // all other addresses that a lea takes
-  bool takes_base_{};             // an address of the function is taken with lea
+  std::vector<VirtAddr> labels_;           // labels whose address is taken
+  std::vector<VirtAddr> data_;             // all other addresses that a lea takes
+  std::vector<MemoryOperand> jump_loads_;  // where jumps load their targets
+  bool takes_base_{};                      // an address of the function is taken with lea
   bool computes_labels_{};
   IndirectJumps out_;
   VirtAddr jump_;

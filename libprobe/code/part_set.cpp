@@ -78,8 +78,7 @@ std::span<const CodeInstruction> PartSet::function_at(VirtAddr address) {
 const CodeInstruction* PartSet::holder_of(VirtAddr address) {
   const auto code = function_at(address);
   const auto after = std::ranges::upper_bound(code, address, {}, &CodeInstruction::address);
-  if (after == code.begin() || std::prev(after)->end() <= address) return nullptr;
-  return is_surely_read(code, *std::prev(after)) ? &*std::prev(after) : nullptr;
+  return after == code.begin() || std::prev(after)->end() <= address ? nullptr : &*std::prev(after);
 }
 
 void PartSet::arrive(VirtAddr address, Arrival how) {

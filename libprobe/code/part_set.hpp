@@ -45,8 +45,7 @@ class PartSet {
   // call.
   std::span<const CodeInstruction> look_at(const CodeRange& range);
   std::span<const CodeInstruction> function_at(VirtAddr address);
-  // The instruction that holds the byte; nullptr where the code there is not known, or may be read
-  // from the wrong byte on: is_surely_read().
+  // The instruction that holds the byte; nullptr where the code there is not known.
   const CodeInstruction* holder_of(VirtAddr address);
 
   // Does the function that the instruction calls change the address it returns to? Data may stand

@@ -121,7 +121,9 @@ bool may_write(const CodeInstruction& code) {
 bool overwrites_return(const CodeInstruction& code, const State& before) {
   if (!may_write(code)) return false;
   const auto depth = base_depth(code, before);
-  return depth && depth->origin == kEntered && depth->bytes > -kWord && depth->bytes < kWord;
+  // What lies below it is the red zone.
+  const std::int64_t size = code.memory->size != 0 ? std::int64_t{code.memory->size} : kWord;
+  return depth && depth->origin == kEntered && depth->bytes > -kWord && depth->bytes < size;
 }
 
 // The register whose value the instruction leaves on top of the stack.

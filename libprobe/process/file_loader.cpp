@@ -28,10 +28,6 @@ bool begins_elf(const ByteSource& source, std::uint64_t offset) {
   return magic && as_text(*magic) == kMagic;
 }
 
-std::uint64_t address_mask(const ElfFile& file) {
-  return file.header().is64 ? ~std::uint64_t{0} : 0xffffffffU;
-}
-
 // The distance of the segment's addresses from its offsets in the file.
 std::uint64_t distance(const Segment& segment) {
   return segment.vaddr.value - segment.offset.value;

@@ -52,10 +52,6 @@ std::vector<std::pair<std::uint64_t, std::size_t>> sites_of(const ElfFile& file,
   return sites;
 }
 
-std::uint64_t address_mask(const ElfFile& file) {
-  return file.header().is64 ? ~std::uint64_t{0} : 0xffffffffU;
-}
-
 // Where the bytes of an address stand: data may have been moved elsewhere than the code. Nothing
 // where they are not mapped.
 std::optional<std::uint64_t> address_of_counter(const LoadedElf& loaded, VirtAddr counter) {

@@ -28,6 +28,11 @@ struct MappedElf {
   std::vector<std::pair<std::uint64_t, std::size_t>> sites;
 };
 
+// The bits of an address of the file's class.
+[[nodiscard]] inline std::uint64_t address_mask(const ElfFile& file) {
+  return file.header().is64 ? ~std::uint64_t{0} : 0xffffffffU;
+}
+
 // A probe's site in a process.
 struct LoadedSite {
   std::size_t probe{};      // index

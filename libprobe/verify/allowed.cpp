@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -198,6 +199,13 @@ bool is_new_build_id(const ElfFile& before, const ElfFile& after, const Section&
          id->first.value == now.offset.value + kBeforeId && id->second.value == kId;
 }
 
+// Notes come first, then their base, then a build-id.
+std::optional<unsigned> order_of_new(const Section& now) {
+  if (now.name == kStapsdtSection || now.name == kForeignNotes) return 0;
+  if (now.name == kBaseSection) return 1;
+  return now.name == kProbesSection ? std::nullopt : std::optional(2U);
+}
+
 // May a repair have added it? Sections of notes hold what stood in the input's; that is compared
 // note by note.
 bool may_be_new(const ElfFile& before, const ElfFile& after, const Section& now) {
@@ -319,8 +327,13 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
     }
     return;
   }
+  unsigned last = 0;
   for (const std::uint32_t index : match.added) {
     const Section& now = *after.section_at(index);
+    const auto order = order_of_new(now);
+    if (order && std::exchange(last, std::max(last, *order)) > *order) {
+      out.push_back(section_finding(now, "stands behind one that comes after it"));
+    }
     const bool asked = new_build_id && is_new_build_id(before, after, now);
     if (!asked && !may_be_new(before, after, now)) {
       out.push_back(section_finding(now, "is new, and none that a repair adds"));

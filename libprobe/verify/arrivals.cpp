@@ -126,7 +126,7 @@ class ArrivalFinder {
     for (const Field& field : fields) {
       const auto holder = holder_of(code, VirtAddr{field.end.value - 1});
       if (holder && leads_there(code[*holder], field)) {
-        found_.push_back({code[*holder].address, field.target});
+        found_.push_back({code[*holder].address, field.target, true});
       } else {
         add_unsure(field, code, sure);
       }
@@ -172,7 +172,7 @@ class ArrivalFinder {
   bool changes_its_return(VirtAddr callee) {
     const auto known = callees_.find(callee);
     if (known != callees_.end()) return known->second;
-    return callees_[callee] = reprobe::changes_its_return(before_, callee);
+    return callees_[callee] = reprobe::changes_its_return(before_, *ranges_, callee);
   }
 
   // An instruction that ends with the field and leads there, if it may begin where it would.
@@ -183,8 +183,10 @@ class ArrivalFinder {
       const VirtAddr at{field.end.value - field.width - before};
       const auto read = read_x86(before_, at);
       if (!read || read->end() != field.end || !leads_there(*read, field)) continue;
+      // In front of the function it would begin in another one.
       const auto holder = holder_of(code, at);
-      if (!holder || !sure[*holder]) return found_.push_back({at, field.target});
+      if (at >= range_.start && (!holder || !sure[*holder]))
+        return found_.push_back({at, field.target, false});
     }
   }
 

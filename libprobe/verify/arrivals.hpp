@@ -15,6 +15,7 @@ namespace reprobe {
 struct ArrivingBranch {
   VirtAddr source;  // of the instruction
   VirtAddr target;
+  bool sure{};  // the instruction is one; else bytes that may be one
 };
 
 // All whose target is a changed byte, or so near one that it may be in the same instruction. Only

@@ -9,18 +9,18 @@
 namespace reprobe {
 namespace {
 
-constexpr std::int64_t kWord = 8;
+constexpr std::int64_t kReturnWord = 8;
 // Such functions are small; of a larger one the rest is not read.
 constexpr unsigned kMostInstructions = 1024;
 
 // How far below the return address the two registers point.
-struct Frame {
+struct StackPlace {
   std::int64_t stack{};
   std::optional<std::int64_t> frame;
 };
 
 // How far below it the memory operand lies; nothing where that is not known.
-std::optional<std::int64_t> below_return(const X86Reading& code, const Frame& at) {
+std::optional<std::int64_t> below_return(const X86Reading& code, const StackPlace& at) {
   if (!code.memory || code.memory->index || code.memory->segment) return std::nullopt;
   if (code.memory->base == kStackPointer) return at.stack - code.memory->displacement;
   if (code.memory->base == kFramePointer && at.frame) return *at.frame - code.memory->displacement;
@@ -35,33 +35,33 @@ bool writes_memory(const X86Reading& code) {
 }
 
 // The frame behind the instruction; nothing where the stack pointer is not known any more.
-std::optional<Frame> behind(const X86Reading& code, Frame at) {
+std::optional<StackPlace> place_behind(const X86Reading& code, StackPlace at) {
   const bool writes_frame = (code.writes & (1U << kFramePointer)) != 0;
   const bool whole =
       code.operands[0].bits == 64 || code.operands[0].kind != ReadOperand::Kind::registr;
   switch (code.operation) {
     case Operation::push:
-      at.stack += kWord;
+      at.stack += kReturnWord;
       return at;
     case Operation::pop:
       if (code.register_at(0) == kStackPointer) return std::nullopt;
-      at.stack -= kWord;
+      at.stack -= kReturnWord;
       if (writes_frame) at.frame.reset();
       return at;
     case Operation::leave:
       if (!at.frame) return std::nullopt;
-      return Frame{*at.frame - kWord, std::nullopt};
+      return StackPlace{*at.frame - kReturnWord, std::nullopt};
     case Operation::mov:
       if (whole && code.register_at(0) == kFramePointer && code.register_at(1) == kStackPointer)
-        return Frame{at.stack, at.stack};
+        return StackPlace{at.stack, at.stack};
       if (whole && code.register_at(0) == kStackPointer && code.register_at(1) == kFramePointer &&
           at.frame)
-        return Frame{*at.frame, at.frame};
+        return StackPlace{*at.frame, at.frame};
       break;
     case Operation::lea:
       if (whole && code.register_at(0) == kStackPointer) {
         const auto to = below_return(code, at);
-        return to ? std::optional(Frame{*to, at.frame}) : std::nullopt;
+        return to ? std::optional(StackPlace{*to, at.frame}) : std::nullopt;
       }
       break;
     case Operation::add:
@@ -75,7 +75,6 @@ std::optional<Frame> behind(const X86Reading& code, Frame at) {
     default:
       break;
   }
-  if (code.is_call()) return at;
   if (writes_frame) at.frame.reset();
   if ((code.writes & (1U << kStackPointer)) != 0) return std::nullopt;
   return at;
@@ -83,26 +82,35 @@ std::optional<Frame> behind(const X86Reading& code, Frame at) {
 
 }  // namespace
 
-bool changes_its_return(const ElfFile& file, VirtAddr function) {
-  std::map<VirtAddr, Frame> open{{function, Frame{}}};
-  std::map<VirtAddr, Frame> passed;
+bool changes_its_return(const ElfFile& file, const CodeRanges& ranges, VirtAddr function) {
+  const auto range = ranges.find(function);
+  if (!range || range->start != function) return false;
+  std::multimap<VirtAddr, StackPlace> open{{function, StackPlace{}}};
+  std::map<VirtAddr, StackPlace> passed;
+  bool changed = false;
   for (unsigned i = 0; i < kMostInstructions && !open.empty(); ++i) {
     const auto [at, frame] = *open.begin();
     open.erase(open.begin());
-    if (!passed.emplace(at, frame).second) continue;
+    if (!range->contains(at)) continue;
+    const auto [before, fresh] = passed.emplace(at, frame);
+    // Ways that meet with other frames: one of them is none.
+    if (!fresh && before->second.stack != frame.stack) return false;
+    if (!fresh) continue;
     const auto code = read_x86(file, at);
     if (!code) continue;
     const auto to = below_return(*code, frame);
-    if (to && *to > -kWord && *to < kWord && writes_memory(*code)) return true;
-    if (code->flow == ReadFlow::ret) continue;
-    const auto next = behind(*code, frame);
+    if (to && *to > -kReturnWord && *to < std::int64_t{code->memory->bytes} && writes_memory(*code))
+      changed = true;
+    // What is called may not come back.
+    if (code->flow == ReadFlow::ret || code->is_call()) continue;
+    const auto next = place_behind(*code, frame);
     if (!next) continue;
-    if (next->stack < 0) return true;
+    if (next->stack < 0) changed = true;
     if (!code->ends_block()) open.emplace(code->end(), *next);
     const bool jumps = code->flow == ReadFlow::jump || code->flow == ReadFlow::conditional;
     if (jumps && code->target) open.emplace(*code->target, *next);
   }
-  return false;
+  return changed;
 }
 
 }  // namespace reprobe

@@ -112,6 +112,9 @@ class SectionComparer {
       compare_records(old, now);
     } else if (old.index == before_.header().shstrndx && !begins_with(old, now)) {
       report(old, "the old section names are not kept");
+    } else if (old.index == before_.header().shstrndx && !strings_.contains(old.index) &&
+               now.size.value != old.size.value + size_of_new_names()) {
+      report(old, "has other bytes behind the names than the new ones");
     }
   }
 
@@ -143,6 +146,15 @@ class SectionComparer {
       return s.type == PT_LOAD && now.addr >= s.vaddr && from <= s.filesz.value &&
              now.size.value <= s.filesz.value - from && s.offset.value + from == now.offset.value;
     });
+  }
+
+  // Each with its NUL.
+  [[nodiscard]] std::uint64_t size_of_new_names() const {
+    std::uint64_t size = 0;
+    for (const Section& now : after_.sections()) {
+      if (now.index >= before_.sections().size()) size += now.name.size() + 1;
+    }
+    return size;
   }
 
   // It made place for program headers, with its contents.

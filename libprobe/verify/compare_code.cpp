@@ -9,7 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "libprobe/verify/changed_returns.hpp"
 #include "libprobe/verify/verify_finding.hpp"
 
 namespace reprobe {
@@ -40,7 +39,9 @@ class FunctionComparer {
     for (const ArrivingBranch& branch : arrivals) {
       // Its own are read with it; what begins inside of its instructions makes its flow incomplete.
       const bool own = branch.source >= flow.function.start && branch.source < flow.end();
-      if (!own) foreign_.insert(branch.target);
+      const bool at_instruction =
+          std::ranges::binary_search(code_, branch.target, {}, &ReadCode::address);
+      if (!own && (branch.sure || at_instruction)) foreign_.insert(branch.target);
     }
     find_dead_filler();
   }
@@ -49,7 +50,6 @@ class FunctionComparer {
     for (std::size_t i = 0; i < code_.size(); ++i) {
       const ReadCode& code = code_[i];
       if (same_bytes(code)) continue;
-      check_callees();
       const CodeInstruction* planned = flow_.at(code.address);
       if (planned == nullptr || planned->size != code.size) {
         add_finding(code.address, "two decoders read it differently");
@@ -75,21 +75,6 @@ class FunctionComparer {
   }
 
  private:
-  // Of a function that has changed, once: what it calls comes back behind the call.
-  void check_callees() {
-    if (std::exchange(callees_checked_, true)) return;
-    std::set<VirtAddr> callees;
-    for (const ReadCode& code : code_) {
-      const bool calls = code.reading && code.reading->flow == ReadFlow::call;
-      if (!calls || !code.reading->target || !callees.insert(*code.reading->target).second)
-        continue;
-      const VirtAddr callee = *code.reading->target;
-      if (callee >= flow_.function.start && callee < flow_.end()) continue;
-      if (changes_its_return(before_, callee))
-        add_finding(code.address, "what is called there returns elsewhere");
-    }
-  }
-
   // An instruction of the function. Where Zydis knows none, its end is taken from FunctionFlow:
   // it may stand unchanged beside what changed, and cannot be moved.
   struct ReadCode {
@@ -341,7 +326,6 @@ class FunctionComparer {
     result_.findings.push_back(std::move(finding));
   }
 
-  bool callees_checked_{};
   const FunctionFlow& flow_;
   const ElfFile& before_;
   const ElfFile& after_;

@@ -13,6 +13,7 @@
 #include "libprobe/notes/index.hpp"
 #include "libprobe/plan/undo.hpp"
 #include "libprobe/probes/probe.hpp"
+#include "libprobe/verify/changed_returns.hpp"
 #include "libprobe/verify/check_index.hpp"
 #include "libprobe/verify/compare_code.hpp"
 #include "libprobe/verify/compare_image.hpp"
@@ -135,18 +136,40 @@ class SledComparer {
         image_.allow(begin, Size{end.value - begin.value});
         proven_.emplace_back(begin, end);
       }
+      compare_callees(*flow);
       keep_passed(compared.passed, flow->function.name);
       keep_slots(compared.slots, *flow);
     }
   }
 
-  void keep_slots(const std::vector<PassedSlot>& slots, const FunctionFlow& flow) {
-    if (slots.empty()) return;
+  [[nodiscard]] bool open_ranges() {
     if (!ranges_) ranges_ = CodeRanges::open(before_);
-    if (!ranges_) {
-      out_.push_back(verify_finding("verify-code", "the code around the slots cannot be read"));
-      return;
+    if (!ranges_)
+      out_.push_back(verify_finding("verify-code", "the code around the sleds cannot be read"));
+    return ranges_.has_value();
+  }
+
+  // What is known of a function's code takes for granted that what it calls comes back behind the
+  // call.
+  void compare_callees(const FunctionFlow& flow) {
+    if (!open_ranges()) return;
+    for (const CodeInstruction& code : flow.code) {
+      const auto reading = read_x86(before_, code.address);
+      if (!reading || reading->flow != ReadFlow::call || !reading->target) continue;
+      const VirtAddr callee = *reading->target;
+      if (callee >= flow.function.start && callee < flow.end()) continue;
+      const auto [known, fresh] = returns_elsewhere_.emplace(callee, false);
+      if (fresh) known->second = changes_its_return(before_, *ranges_, callee);
+      if (known->second) {
+        out_.push_back(verify_finding("verify-code",
+                                      fmt::format("what is called at {:#x} in {} returns elsewhere",
+                                                  code.address.value, flow.function.name)));
+      }
     }
+  }
+
+  void keep_slots(const std::vector<PassedSlot>& slots, const FunctionFlow& flow) {
+    if (slots.empty() || !open_ranges()) return;
     compare_slot_flags(before_, *ranges_, flow, slots, out_);
     slots_.insert(slots_.end(), slots.begin(), slots.end());
   }
@@ -189,6 +212,7 @@ class SledComparer {
   std::vector<StandsFor> stands_;
   std::vector<PassedSlot> slots_;
   std::optional<CodeRanges> ranges_;
+  std::map<VirtAddr, bool> returns_elsewhere_;  // of functions that are called
   std::vector<Finding> out_;
   ImageComparer image_{before_, after_, out_};
 };

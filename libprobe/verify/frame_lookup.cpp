@@ -14,7 +14,8 @@ constexpr std::size_t kMostFoundRules = std::size_t{1} << 22;
 
 bool same_frame_kind(const CfiCie& a, const CfiCie& b) {
   return a.return_register == b.return_register && a.signal_frame == b.signal_frame &&
-         a.b_key == b.b_key;
+         a.b_key == b.b_key && a.code_alignment == b.code_alignment &&
+         a.data_alignment == b.data_alignment;
 }
 
 const FoundFrame* FrameLookup::find(VirtAddr address) {

@@ -2,12 +2,15 @@
 
 import atexit
 import difflib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+
+import schema
 
 
 class Result:
@@ -47,6 +50,9 @@ class Tests:
         done = subprocess.run([self.tool, *arguments], **settings)
         decode = lambda data: (data or b"").decode("utf-8", "surrogateescape")
         out = decode(done.stdout)
+        if "--json" in arguments and arguments[0] != "run" and out.startswith("{"):
+            self.same(f"{' '.join(map(str, arguments))}: docs/schema.json", [],
+                      schema.violations(json.loads(out, strict=False)))
         return Result(done.returncode, out if tracers else TRACERS.sub("", out),
                       decode(done.stderr))
 

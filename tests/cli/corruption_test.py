@@ -10,6 +10,7 @@ unless fix says it changed it, and then verify agrees and a second fix changes n
 import re
 import sys
 
+import poke_findings
 import pokes
 from command import Result, Tests, read, write
 from elf_file import EM_S390, EM_X86_64, golden, poked
@@ -123,10 +124,10 @@ def finding_text(finding, numbers):
 def audit_text(file, poke):
     findings = list(poke.findings)
     if not poke.silent_audit:
-        findings = [pokes.Finding("warning", "elf-malformed", "", problem, [], "")
+        findings = [poke_findings.Finding("warning", "elf-malformed", "", problem, [], "")
                     for problem in poke.problems] + findings
     if file.dead and "gone" not in poke.without:
-        findings.append(poke.gone or pokes.GONE)
+        findings.append(poke.gone or poke_findings.GONE)
     severities = [finding.severity for finding in findings]
     probes = len([name for name in file.rows if name not in poke.without])
     text = ""

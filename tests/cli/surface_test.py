@@ -29,7 +29,8 @@ IN_PLACE = ["-o,--output", "--dry-run", "--preserve-dates", "--break-hardlinks",
             "--drop-verity", "--payload", "FILE"]
 OPTIONS = {
     "list": [*OUTPUT, "--deps", "--root", "--objects", "--pid", "--as", "FILE"],
-    "audit": [*OUTPUT, "--sarif", "--consumers", "--fail-on", "--kernel", "--objects", "--pid", "PATH"],
+    "audit": [*OUTPUT, "--sarif", "--json-lines", "-x,--one-file-system", "--exclude", "--layers",
+              "-j,--jobs", "--consumers", "--fail-on", "--kernel", "--objects", "--pid", "PATH"],
     "fix": [*OUTPUT, *IN_PLACE, "--in-place", "--build-id", "--remove-ambiguous", "--respell",
             "--symbols", "--undo-symbols", "--only",
             "--skip", "--upgrade", "--no-upgrade", "--from-debug", "--objects", "--second-opinion"],
@@ -62,7 +63,10 @@ found = t.run("--help")
 t.same("--help: exit and stderr", (0, ""), (found.code, found.err))
 t.check("--help: all commands", all(re.search(rf"^  {c} ", found.out, re.M) for c in COMMANDS) and
         "\nExamples:\n" in found.out and "\nExit: 0 " in found.out, found.out)
-t.check("--version", re.fullmatch(r"reprobe \d+\.\d+\.\d+\n", t.run("--version").out))
+version = t.run("--version").out
+t.check("--version", re.fullmatch(r"reprobe \d+\.\d+\.\d+\nwith (\S+ \d+(\.\d+)+, )+\S+ \d+(\.\d+)+\n", version), version)
+t.check("--version: the libraries", all(name in version for name in
+                                        ["Capstone", "Zydis", "OpenSSL", "libarchive", "CLI11"]), version)
 t.same("no arguments", Result(2, "", found.out), t.run())
 
 

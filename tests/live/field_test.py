@@ -8,9 +8,11 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 from command import Tests, read, write  # noqa: E402
@@ -396,6 +398,42 @@ def debug_file_by_itself():
     tests.same("another build's debug file", 3, result.code)
 
 
+def debuginfod_server():
+    """A server of elfutils that has the debug file, asked by the debuginfod-find that is installed."""
+    if not shutil.which("debuginfod") or not shutil.which("debuginfod-find"):
+        tests.check("debuginfod is there (scripts/packages names it)", False)
+        return
+    build("served", one_note("tick"), "-O2", "-g")
+    os.makedirs("symbols")
+    say("objcopy", "--only-keep-debug", "served", "symbols/served.debug")
+    say("objcopy", "-R", ".note.stapsdt", "--strip-debug", "served", "unserved")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    tests.environment.update(PATH=os.environ["PATH"], DEBUGINFOD_URLS=f"http://127.0.0.1:{port}",
+                             DEBUGINFOD_CACHE_PATH=os.path.join(tests.folder, "debuginfod"))
+    server = subprocess.Popen(["debuginfod", "-F", "-d", ":memory:", "-p", str(port), "symbols"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(60):  # until it has read the folder
+            asked = subprocess.run(["debuginfod-find", "debuginfo", build_id("served")], capture_output=True,
+                                   env={**os.environ, **tests.environment})
+            if not asked.returncode:
+                break
+            shutil.rmtree("debuginfod", ignore_errors=True)  # it remembers what was not found
+            time.sleep(0.5)
+        shutil.rmtree("debuginfod", ignore_errors=True)
+        result = tests.run("fix", "--from-debug=auto", "unserved", "-o", "back")
+        tests.check("from a server", result.code == 0 and "debuginfod" in result.err, result.text())
+        tests.same("the note is back from a server", notes("served"), notes("back"))
+    finally:
+        server.kill()
+        server.wait()
+    shutil.rmtree("debuginfod", ignore_errors=True)
+    result = tests.run("fix", "--from-debug=auto", "unserved", "-o", "back2")
+    tests.check("a server that does not answer", result.code == 3 and not os.path.exists("back2"), result.text())
+
+
 def rust_names():
     name = "_RINvMNtCsgEmfK2I1SDS_4core3stre18trim_start_matchesReECsgY6Mt91CT9J_14rustc_demangle"
     build("rust", NOTE + f"""
@@ -436,6 +474,44 @@ def consumers_in_go():
         build("operand", one_note("tick", operands), "-O2")
         tests.same(f"who does not read {operands}", wanted,
                    {consumer for _, consumer in cells("operand", "parca", "tetragon", "gadget")})
+
+
+def programs_of_32_bits():
+    """libbpf refuses them on a machine of 64 bits, bpftrace 0.17 counts."""
+    if not shutil.which("i686-linux-gnu-gcc") or not TRACES:
+        print("NOTE: programs of 32 bits are not traced")
+        return
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "tracers"))
+    from tools import bpftrace, libbpf  # pylint: disable=import-outside-toplevel
+    tests.same("libbpf_attach is built", "", libbpf.build(tests.folder))
+    key = ("pool", "tick")
+    for name, compiler, wanted in (("wide", "gcc", 3), ("narrow", "i686-linux-gnu-gcc", "refused")):
+        source = one_note("tick") if name == "wide" else one_note("tick").replace("8byte", "4byte")
+        build(name, source, "-O2", compiler=compiler)
+        file = os.path.join(tests.folder, name)
+        tests.same(f"{name}: libbpf", wanted, libbpf.counts(file, [key], [file], tests.folder)[key])
+        tests.same(f"{name}: bpftrace", 3, bpftrace.counts(file, [key], [file])[key])
+        tests.same(f"{name}: the verdicts", {} if name == "wide" else {("tick", "libbpf-1.1"): ["class"]},
+                   cells(name, "libbpf-1.1", "bpftrace-0.17"))
+
+
+def inside_an_instruction():
+    """A nop's byte in an instruction's constant: a breakpoint there changes what the program does. That an indirect
+    jump might go there makes it no site."""
+    build("inside", NOTE + r"""
+int main(int c, char **v) {
+  static void *const where[] = {&&a, &&b};
+  volatile int i = c > 5;
+  goto *where[i];
+a: __asm__ volatile(".byte 0x48,0xb8\n" NOTE("990: .byte 0x90,0x90,0x90,0x90,0x90,0x90,0x90,0x90", "pool", "odd", "") ::: "rax");
+b: __asm__ volatile(NOTE("990: nop", "pool", "even", ""));
+  return 0;
+}
+""", "-O2")
+    result = tests.run("list", "--json", "inside")
+    probes = {probe["name"]: probe for probe in json.loads(result.out)["files"][0]["probes"]}
+    tests.same("the verdicts", {"odd": "ambiguous", "even": "live"}, {name: p["verdict"] for name, p in probes.items()})
+    tests.check("why", any("inside mov" in line and "indirect jump" in line for line in probes["odd"]["evidence"]), result.out)
 
 
 OLD = r"""
@@ -483,8 +559,8 @@ def record_of_32_bits():
 
 
 CASES = [names_that_perf_refuses, arguments, intel_operands, build_ids, unknown_machine, alpine_package,
-         counter_in_relro_page, symbols_of_unloaded_sections, patchelf_after, debug_file_by_itself, rust_names,
-         consumers_in_go, old_calls, record_of_32_bits]
+         counter_in_relro_page, symbols_of_unloaded_sections, patchelf_after, debug_file_by_itself, debuginfod_server, rust_names,
+         consumers_in_go, programs_of_32_bits, inside_an_instruction, old_calls, record_of_32_bits]
 if os.uname().machine != "x86_64":
     print("SKIP: the programs are written for x86-64")
     sys.exit(77)

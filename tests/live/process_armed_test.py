@@ -4,8 +4,8 @@
 Two processes of one program, and a fork of the first. At each step a tracer comes or goes, or a
 process forks or executes itself: bpftrace and an event of tracefs (every process of the file), perf
 (one process), gdb (one process, a probe of its own). What the tracers themselves say to have armed
-is what `list --pid` must say, and each must count hits. The program as it was linked, and with both
-kinds of sleds.
+is what `list --pid` must say, and each must count hits. The program as it was linked, and with
+every kind of sleds.
 """
 import os
 import random
@@ -186,7 +186,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="reprobe-armed-") as folder:
         plain = build(folder, "target.c", "target")
         files = {"as linked": plain}
-        for kind in ("nop10", "nop5"):
+        for kind in ("nop10", "nop5", "slot"):
             files[kind] = f"{plain}-{kind}"
             # It forks, which the walk over this kind leaves out.
             allow = ["--allow-fork"] if kind == "nop5" else []

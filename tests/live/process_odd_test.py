@@ -95,7 +95,7 @@ def check_execution(checks, reprobe, odd, library):
     checks.name = "executes itself"
     with Target(odd, "again", library) as process:
         states = []
-        for _ in range(60):
+        for _ in range(20):
             _, seen, said = listed(reprobe, process.pid, "-p", "odd:*")
             states += [(p["armed"], said) for f in seen.get("files", []) for p in f["probes"]]
         checks.equal("states", set(states), {("no", "")})

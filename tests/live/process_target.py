@@ -3,7 +3,11 @@ import json
 import os
 import re
 import subprocess
+import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+# pylint: disable=wrong-import-position
+import schema
 from common import run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -49,7 +53,11 @@ def listed(reprobe, pid, *options):
     """(exit code, the process's JSON, what was said on stderr)"""
     said = run(reprobe, "list", "--json", "--pid", str(pid), *options)
     try:
-        processes = json.loads(said.stdout)["processes"]
+        document = json.loads(said.stdout)
+        wrong = schema.violations(document)
+        if wrong:
+            raise SystemExit(f"FAILED: docs/schema.json: {wrong}")
+        processes = document["processes"]
     except (ValueError, KeyError):
         processes = []
     return said.returncode, processes[0] if processes else {}, said.stderr

@@ -118,8 +118,13 @@ TEST_CASE("Flow: a table without a comparison is read while it may lead to cases
     CHECK(targets(flow_of(elf, 0x1012)) ==
           "1000 entry; 1012 jump table, word, site; 1014 jump table");
   }
-  SECTION("up to an address between instructions") {
-    elf.data(kData, hex("12d0ffff 08d0ffff 14d0ffff"));
+  SECTION("past two words that are no case") {
+    elf.data(kData, hex("12d0ffff 08d0ffff 00000000 14d0ffff"));
+    CHECK(targets(flow_of(elf, 0x1012)) ==
+          "1000 entry; 100c word; 1012 jump table, word, site; 1014 jump table");
+  }
+  SECTION("not past three") {
+    elf.data(kData, hex("12d0ffff 08d0ffff 00000000 00000000 14d0ffff"));
     CHECK(targets(flow_of(elf, 0x1012)) == "1000 entry; 100c word; 1012 jump table, word, site");
   }
   SECTION("and one without any case is no table") {
