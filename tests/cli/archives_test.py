@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """archives_test.py REPROBE: audit walks folders and archives, whatever is in them."""
 
+import gzip
+import hashlib
 import io
 import json
 import os
 import random
 import resource
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -198,5 +201,35 @@ for name in ["x.tar.gz", "x.tar.xz", "x.zip", "libx.a", "x.deb"]:
         write("fuzzed-" + name, data)
         found = t.run("audit", "fuzzed-" + name)
         t.check(f"damaged {name}", found.code in (0, 1, 3), found.text())
+
+# --- Container images: the files that the layers leave ----------------------------------------------
+
+LOWER = gzip.compress(tar([("usr/bin/app", DEAD), ("usr/bin/gone", DEAD), ("usr/bin/keep", DEAD)]))
+UPPER = subprocess.run(["zstd", "-c"], input=tar([("usr/bin/app", GOOD), ("usr/bin/.wh.gone", b"")]),
+                       stdout=subprocess.PIPE, check=True).stdout
+os.makedirs("oci/blobs/sha256")
+
+
+def blob(data):
+    digest = hashlib.sha256(data).hexdigest()
+    write("oci/blobs/sha256/" + digest, data)
+    return "sha256:" + digest
+
+
+LAYER = "application/vnd.oci.image.layer.v1.tar+"
+manifest = blob(json.dumps({"layers": [{"mediaType": LAYER + "gzip", "digest": blob(LOWER)},
+                                       {"mediaType": LAYER + "zstd", "digest": blob(UPPER)}]}).encode())
+write("oci/index.json", json.dumps({"manifests": [{"digest": manifest}]}).encode())
+write("oci/oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+with tarfile.open("oci.tar", "w") as archive:
+    for name in sorted(os.listdir("oci")):
+        archive.add("oci/" + name, name)
+write("save.tar", tar([("manifest.json", json.dumps([{"Layers": ["x/layer.tar", "y"]}]).encode()),
+                       ("x/layer.tar", LOWER), ("y", UPPER)]))
+write("no-suffix", LOWER)
+for name in ["oci", "oci.tar", "save.tar"]:
+    t.same(f"audit {name}", Result(1, finding(f"{name}(usr/bin/keep)") + SUMMARY, ""),
+           t.run("audit", name))
+t.same("audit of a gzip layer by its contents", 3, t.run("audit", "no-suffix").out.count("1 finding"))
 
 t.finish()
