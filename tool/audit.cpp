@@ -196,7 +196,7 @@ class Audit {
     ++summary_.unreadable;
     exit_ = std::max(exit_, exit_code(error.code));
     if (options_.json_lines) {
-      print_json_line({{"schema", "reprobe.audit/1"},
+      print_json_line({{"schema", "reprobe.audit-file/1"},
                        {"path", path},
                        {"error", {{"code", name_of(error.code)}, {"message", error.message}}}});
     }
@@ -246,7 +246,7 @@ class Audit {
     } else if (options_.json_lines) {
       const std::size_t all = probes.probes.size() + legacy.file.probes.size();
       if (all == 0 && result.findings.empty()) return;
-      Json line = {{"schema", "reprobe.audit/1"}};
+      Json line = {{"schema", "reprobe.audit-file/1"}};
       line.update(file_json_of(result, consumers_json(verdicts, probes)));
       line["probes"] = all;
       print_json_line(line);

@@ -110,7 +110,8 @@ write("empty.zip", zipped([]))
 write("empty.a", b"!<arch>\n")
 NOTHING = "0 probes in 0 of 0 ELF files: 0 errors, 0 warnings\n"
 for name in ["empty.zip", "empty.a"]:
-    t.same(f"audit {name}", Result(0, NOTHING, ""), t.run("audit", name))
+    t.same(f"audit {name}", Result(0, NOTHING, f"reprobe: warning: {name}: holds no ELF file\n"),
+           t.run("audit", name))
 
 # --- A folder --------------------------------------------------------------------------------------
 
@@ -140,9 +141,25 @@ t.same("a folder again", found.text(), t.run("audit", "tree").text())
 value = json.loads(t.run("audit", "--json", "tree").out)["summary"]
 t.same("a folder's summary", [5, 5, 19, 1],
        [value[k] for k in ["elf", "with_probes", "probes", "unreadable"]])
+lines = [json.loads(line) for line in t.run("audit", "--json-lines", "tree").out.splitlines()]
+t.same("a folder, a line for each file", (["tree/a/cut"], 5),
+       ([line["path"] for line in lines if "error" in line], sum("probes" in line for line in lines)))
+for jobs in ("2", "7"):
+    for how in ([], ["--json"], ["--sarif"], ["--json-lines"]):
+        t.same(f"a folder, -j{jobs} {how}", t.run("audit", *how, "tree"),
+               t.run("audit", "-j", jobs, *how, "tree"))
+shares = [t.run("audit", "--json-lines", f"tree/{part}").out for part in ("a", "b", "z-last")]
+t.same("shares of a folder", "".join(shares), t.run("audit", "--json-lines", "tree").out)
+t.same("--exclude", t.run("audit", "tree/b", "tree/z-last").out,
+       t.run("audit", "--exclude", "a", "tree").out)
+os.link("tree/z-last", "tree/b/again")
+t.same("a file of two names is looked at once", 5,
+       json.loads(t.run("audit", "--json", "tree").out)["summary"]["elf"])
+os.unlink("tree/b/again")
 t.same("a folder and a file", 3, t.run("audit", "tree", "x.tar").code)
 os.mkdir("none")
-t.same("an empty folder", Result(0, NOTHING, ""), t.run("audit", "none"))
+t.same("an empty folder", Result(0, NOTHING, "reprobe: warning: none: holds no ELF file\n"),
+       t.run("audit", "none"))
 t.same("a folder by a link", ["tree/b/up/z-last"],
        [line.split(":")[0] for line in t.run("audit", "tree/b/up").out.splitlines()
         if line.startswith("tree/b/up/z")])

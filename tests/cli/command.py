@@ -50,6 +50,10 @@ class Tests:
         done = subprocess.run([self.tool, *arguments], **settings)
         decode = lambda data: (data or b"").decode("utf-8", "surrogateescape")
         out = decode(done.stdout)
+        if "--json-lines" in arguments:
+            for line in out.splitlines():
+                self.same(f"{' '.join(map(str, arguments))}: docs/schema.json", [],
+                          schema.violations(json.loads(line)))
         if "--json" in arguments and arguments[0] != "run" and out.startswith("{"):
             self.same(f"{' '.join(map(str, arguments))}: docs/schema.json", [],
                       schema.violations(json.loads(out, strict=False)))

@@ -189,8 +189,11 @@ t.same("-p one", ["demo:one"], listed("-p", "demo:one", "dead"))
 t.same("-p glob", ["demo:two", "demo:three"], listed("-p", "demo:t*", "dead"))
 t.same("-p twice", ["demo:one", "demo:gone"], listed("-p", "*:one", "-p", "*:gone", "dead"))
 t.same("-p class", ["demo:one", "demo:gone"], listed("-p", "demo:[!t]*", "dead"))
-t.same("-p none", Result(0, "dead: ELF64 little-endian x86_64 DYN, 0 probes\n", ""),
+t.same("-p none", Result(0, "dead: ELF64 little-endian x86_64 DYN, 0 probes\n",
+                         "reprobe: warning: no probe fits -p other:*\n"),
        t.run("list", "-p", "other:*", "dead"))
+found = t.run("audit", "-p", "other:*", "dead")
+t.same("audit -p none", (1, "reprobe: warning: no probe fits -p other:*\n"), (found.code, found.err))
 t.same("-p takes one value", ["demo:one"], listed("dead", "-p", "demo:one"))
 # Its table of tracers says that one refuses the file for the sake of another probe.
 t.same("audit -p", Result(0, "dead: 0 findings, 4 probes\n4 probes in 1 of 1 ELF file: 0 errors, 0 warnings\n", ""),
