@@ -230,7 +230,9 @@ class Judge {
     } else if (runs_[i] == DeadRun::one_sided) {
       doubts.emplace_back("the notes before or after it are dangling and close by");
     }
-    if (code_was_dropped_ && is_out_of_order(i)) {
+    // After a repair nothing tells that code was dropped, but the order of what is left still does.
+    // Where no function is known, nothing can show that the site is inside an instruction.
+    if ((code_was_dropped_ || !probes_[i].facts.function) && is_out_of_order(i)) {
       doubts.emplace_back("it is out of order among the live notes");
     }
   }
