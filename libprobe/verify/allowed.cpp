@@ -199,11 +199,13 @@ bool is_new_build_id(const ElfFile& before, const ElfFile& after, const Section&
          id->first.value == now.offset.value + kBeforeId && id->second.value == kId;
 }
 
-// Notes come first, then their base, then a build-id.
-std::optional<unsigned> order_of_new(const Section& now) {
-  if (now.name == kStapsdtSection || now.name == kForeignNotes) return 0;
+// Notes that come back stand in front of their base, those that stood elsewhere until now behind
+// it; a build-id comes last.
+std::optional<unsigned> order_of_new(const Section& now, bool were_loaded) {
+  if (now.name == kForeignNotes) return 2;
+  if (now.name == kStapsdtSection) return were_loaded ? 2 : 0;
   if (now.name == kBaseSection) return 1;
-  return now.name == kProbesSection ? std::nullopt : std::optional(2U);
+  return now.name == kProbesSection ? std::nullopt : std::optional(3U);
 }
 
 // May a repair have added it? Sections of notes hold what stood in the input's; that is compared
@@ -328,9 +330,10 @@ void compare_sections(const ElfFile& before, const ElfFile& after, const Section
     return;
   }
   unsigned last = 0;
+  const bool were_loaded = after.section(kLoadedNotes) != nullptr;
   for (const std::uint32_t index : match.added) {
     const Section& now = *after.section_at(index);
-    const auto order = order_of_new(now);
+    const auto order = order_of_new(now, were_loaded);
     if (order && std::exchange(last, std::max(last, *order)) > *order) {
       out.push_back(section_finding(now, "stands behind one that comes after it"));
     }
