@@ -6,7 +6,7 @@ way to a sled took. In one of EVERY programs gdb finds, at each instruction of t
 passed, the caller that it finds in the original.
 
 A program whose sleds are refused as a whole is counted; exit 5 (the tool's own check found its result
-wrong) is a failure. tests/live/SLEDS_RECORD.md has the result of a long run.
+wrong) is a failure. tests/live/programs_RECORD.md has the result of a long run.
 """
 import argparse
 import json
