@@ -8,12 +8,10 @@ root, bpftrace, and the installed interpreters. Writes one line a run; exits 1 o
 """
 import json
 import os
-import shutil
 import sys
-import tempfile
 
 import sled_real
-from sled_real import run, traced
+from sled_real import run
 
 # Whether a thread finds a monitor taken, and waits, depends on how fast the others are; with bpftrace all
 # are slower, and two such runs agree.
@@ -22,15 +20,8 @@ TIMED = "hotspot:monitor__"
 
 class Bench(sled_real.Bench):
     def compare(self, name, original, place, command, env, kinds=(), determined=True):
-        shutil.copy2(original, place)
-        plain = run(command, env)
-        said = plain.stdout + plain.stderr
-        out, hits, attached = traced(place, command, env, self.folder)
-        again = traced(place, command, env, self.folder)[1]
-        same = {probe for probe in hits if hits[probe] == again.get(probe)}
-        self.report(plain.returncode == 0 and out == said, f"{name} original",
-                    f"{sum(hits.values())} hits of {len(hits)} probes, {len(same)} of them as often "
-                    f"in another run, {attached} attached")
+        base = self.baseline(name, original, place, command, env)
+        hits = base["hits"]
         made = run([self.reprobe, "sled", "-q", "--kind=slot", original, "-o", place])
         if made.returncode:
             return self.report(False, f"{name}: sled", made.stderr)
@@ -42,31 +33,20 @@ class Bench(sled_real.Bench):
             command = ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", *command]
             env = {**env, "AS": ""}
         found = run(command, env)
-        self.report((found.returncode, found.stdout + found.stderr) == (plain.returncode, said),
+        self.report((found.returncode, found.stdout + found.stderr) == (base["exit"], base["said"]),
                     f"{name}: prints the same",
-                    "" if found.stdout + found.stderr == said else (found.stdout + found.stderr)[-400:])
+                    "" if found.stdout + found.stderr == base["said"] else (found.stdout + found.stderr)[-400:])
         with open(counts, encoding="utf-8") as text:
             counted = {probe: n for probe, n in json.load(text).items() if n}
         differ = {probe: (hits.get(probe), counted.get(probe)) for probe in {*hits, *counted}
                   if hits.get(probe) != counted.get(probe)}
-        same = {probe for probe in same if not probe.startswith(TIMED)}
-        wrong = same & differ.keys() if determined else (hits.keys() & again.keys()) - counted.keys()
+        same = {probe for probe in base["same"] if not probe.startswith(TIMED)}
+        wrong = same & differ.keys() if determined else base["always"] - counted.keys()
         return self.report(not wrong, f"{name}: {'hits' if determined else 'probes hit'}",
                            f"{sum(counted.values())} of {len(counted)} probes"
                            + (f"; wrong: {sorted(wrong)}" if wrong else "")
                            + (f"; differ: {differ}" if differ else ""))
 
 
-def main():
-    if len(sys.argv) < 3:
-        print(__doc__, file=sys.stderr)
-        return 2
-    with tempfile.TemporaryDirectory(prefix="reprobe-run-real-") as folder:
-        bench = Bench(os.path.abspath(sys.argv[1]), sys.argv[2], folder)
-        for name in sys.argv[3:] or ("cxx", "python", "php", "ruby", "java", "postgres"):
-            getattr(bench, name)()
-    return 1 if bench.failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(sled_real.main(Bench, __doc__))

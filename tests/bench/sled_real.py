@@ -183,32 +183,34 @@ class Bench:
         self.failed |= not good
         print(f"{'ok' if good else 'FAILED'}: {what} {detail}", flush=True)
 
+    def baseline(self, name, original, place, command, env):
+        """What the original prints and hits, in an untraced run and two traced ones."""
+        shutil.copy2(original, place)
+        plain = run(command, env)
+        said = plain.stdout + plain.stderr
+        out, hits, attached = traced(place, command, env, self.folder)
+        again = traced(place, command, env, self.folder)[1]
+        same = {probe for probe in hits if hits[probe] == again.get(probe)}
+        self.report(plain.returncode == 0 and out == said, f"{name} original",
+                    f"{sum(hits.values())} hits of {len(hits)} probes, {len(same)} of them "
+                    f"as often in another run, {attached} attached; "
+                    f"{said.strip().splitlines()[-1][:60] if said.strip() else ''}")
+        return {"exit": plain.returncode, "said": said, "hits": hits, "attached": attached,
+                "same": same, "always": hits.keys() & again.keys()}
+
     def compare(self, name, original, place, command, env, kinds=KINDS, determined=True):
         """`place`: where the file stands while it is the one that the command uses. `determined`:
         the workload determines hits; otherwise every probe must be hit that two runs of the
         original hit."""
-        base = {}
-        for kind in ("original", *kinds):
-            if kind == "original":
-                shutil.copy2(original, place)
-            else:
-                made = run([self.reprobe, "sled", f"--kind={kind}", original, "-o", place])
-                if made.returncode:
-                    self.report(False, f"{name} {kind}: sled", made.stderr)
-                    return
+        base = self.baseline(name, original, place, command, env)
+        for kind in kinds:
+            made = run([self.reprobe, "sled", f"--kind={kind}", original, "-o", place])
+            if made.returncode:
+                self.report(False, f"{name} {kind}: sled", made.stderr)
+                return
             plain = run(command, env)
             said = plain.stdout + plain.stderr
             out, hits, attached = traced(place, command, env, self.folder)
-            if kind == "original":
-                again = traced(place, command, env, self.folder)[1]
-                same = {probe for probe in hits if hits[probe] == again.get(probe)}
-                base = {"said": said, "hits": hits, "attached": attached, "same": same,
-                        "always": hits.keys() & again.keys()}
-                self.report(plain.returncode == 0 and out == said, f"{name} original",
-                            f"{sum(hits.values())} hits of {len(hits)} probes, {len(same)} of them "
-                            f"as often in another run, {attached} attached; "
-                            f"{said.strip().splitlines()[-1][:60] if said.strip() else ''}")
-                continue
             self.report(said == base["said"], f"{name} {kind}: untraced prints the same",
                         "" if said == base["said"] else said[-300:])
             self.report(out == base["said"], f"{name} {kind}: traced prints the same",
@@ -310,16 +312,16 @@ as {b}/pg_ctl -D {data} -w stop -m fast > /dev/null
                      determined=False)
 
 
-def main():
+def main(kind, usage):
     if len(sys.argv) < 3:
-        print(__doc__, file=sys.stderr)
+        print(usage, file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="reprobe-sled-real-") as folder:
-        bench = Bench(os.path.abspath(sys.argv[1]), sys.argv[2], folder)
+    with tempfile.TemporaryDirectory(prefix="reprobe-real-") as folder:
+        bench = kind(os.path.abspath(sys.argv[1]), sys.argv[2], folder)
         for name in sys.argv[3:] or ("cxx", "python", "php", "ruby", "java", "postgres"):
             getattr(bench, name)()
     return 1 if bench.failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Bench, __doc__))
